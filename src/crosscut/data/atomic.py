@@ -23,8 +23,8 @@ def atomic_write(path: str | Path, mode: Literal["wb"]) -> AbstractContextManage
 def atomic_write(path: str | Path, mode: str = "w") -> AbstractContextManager[IO[Any]]:
     """Open `path` for writing ("w": UTF-8 text, "wb": bytes); the file appears when the block ends well.
 
-    Until then `path` keeps what it held, and an exception leaves it so, with no temporary file behind. A process
-    killed in the block may leave a `.crosscut-*.tmp` in the folder, which is safe to delete.
+    Until then `path` keeps what it held, and an exception leaves it so, with no temporary file behind. A
+    process killed in the block may leave a `.crosscut-*.tmp` in the folder, which is safe to delete.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
