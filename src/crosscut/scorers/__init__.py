@@ -1,0 +1,54 @@
+"""f(query, item): everything that can score a pair of texts, behind one small interface."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from crosscut.errors import CrosscutError
+from crosscut.scorers.base import Scorer
+from crosscut.scorers.function import FunctionScorer
+from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.predict import PredictScorer
+from crosscut.scorers.transformer import TransformerScorer
+
+__all__ = ["FunctionScorer", "MatrixScorer", "PredictScorer", "Scorer", "TransformerScorer", "as_scorer"]
+
+# Asked from top to bottom: a torch module with `.predict` is callable too, and must be taken by `.predict`.
+_BACKENDS: list[tuple[Callable[[Any], bool], Callable[..., Scorer]]] = [
+    (lambda obj: isinstance(obj, str | Path), TransformerScorer),
+    (lambda obj: callable(getattr(obj, "predict", None)), PredictScorer),
+    (callable, FunctionScorer),
+]
+
+
+def as_scorer(obj: Any, **options: Any) -> Scorer:
+    """Make a scorer of what the caller has; `options` are those of the backend that takes it.
+
+    >>> as_scorer(lambda query, texts: [len(text) for text in texts], name="length").name
+    'length'
+    """
+    if isinstance(obj, Scorer):
+        if options:
+            raise CrosscutError(f"a ready scorer takes no options, but got {', '.join(options)}")
+        return obj
+    if not isinstance(obj, type):  # a class may have `predict` and be callable, but scores nothing
+        for accepts, backend in _BACKENDS:
+            if accepts(obj):
+                _check_options(backend, obj, options)
+                return backend(obj, **options)
+    raise CrosscutError(
+        f"cannot score with {obj!r}: give a model name or folder, an object with .predict(pairs), "
+        "a function f(query, texts) -> scores, or a Scorer"
+    )
+
+
+def _check_options(backend: Callable[..., Scorer], obj: Any, options: dict[str, Any]) -> None:
+    signature = inspect.signature(backend)
+    try:
+        signature.bind(obj, **options)
+    except TypeError as error:
+        known = ", ".join(list(signature.parameters)[1:])
+        raise CrosscutError(f"wrong options for a scorer ({error}): these are known: {known}") from error

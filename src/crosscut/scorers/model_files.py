@@ -1,0 +1,106 @@
+"""Finding a model, telling it apart from others, and saying what to install. Shared with the encoders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from crosscut.errors import CrosscutError
+
+
+@contextmanager
+def needs_torch(what: str) -> Iterator[None]:
+    """Turn a failing import inside the block into advice.
+
+    >>> with needs_torch("a model by name"):
+    ...     raise ImportError("no torch")
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: a model by name needs more packages: pip install "crosscut[torch]"
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise CrosscutError(f'{what} needs more packages: pip install "crosscut[torch]"') from error
+
+
+@contextmanager
+def loading(model: str) -> Iterator[None]:
+    """Turn whatever goes wrong while `model` is loaded into one sentence.
+
+    >>> with loading("no/model"):
+    ...     raise OSError("404")
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: cannot load 'no/model': neither a folder nor on the Hugging Face hub: 404
+    """
+    try:
+        yield
+    except CrosscutError:
+        raise
+    except Exception as error:
+        is_folder = Path(model).is_dir()
+        problem = "" if is_folder else "neither a folder nor on the Hugging Face hub: "
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        raise CrosscutError(f"cannot load {model!r}: {problem}{reason}") from error
+
+
+def model_location(model: str | Path) -> str:
+    """`model` as a folder that exists or as a name for the hub, without asking the hub.
+
+    >>> model_location("cross-encoder/ms-marco-MiniLM-L6-v2")
+    'cross-encoder/ms-marco-MiniLM-L6-v2'
+    >>> model_location("./no/such/model")
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: there is no model folder ./no/such/model
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return str(path)
+    # A hub name is `model` or `owner/model`; everything else can only be meant as a path.
+    is_path = (
+        isinstance(model, Path) or model.startswith((".", "/", "~")) or model.count("/") > 1 or "\\" in model
+    )
+    if is_path or path.exists() or not str(model).strip():
+        raise CrosscutError(f"there is no model folder {model}")
+    return str(model)
+
+
+def folder_digest(folder: Path) -> str:
+    """Tie scores to a model folder: a hash of its config.json and its weights.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "config.json").write_text("{}")
+    >>> folder_digest(folder)
+    '1511bd8718560e75'
+    """
+    sha = hashlib.sha256()
+    for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
+        content = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                content.update(chunk)
+        sha.update(f"{path.name} {content.hexdigest()}\n".encode())
+    return sha.hexdigest()[:16]
+
+
+def state_digest(model: Any) -> str:
+    """Tie scores to a torch module in memory: a hash of its weights; "" for anything else.
+
+    >>> state_digest(object())
+    ''
+    """
+    if not hasattr(model, "state_dict"):
+        return ""
+    import torch
+
+    sha = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if isinstance(tensor, torch.Tensor):
+            sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return sha.hexdigest()[:16]
