@@ -1,0 +1,32 @@
+"""Bi-encoders: text to vectors of unit length."""
+
+from __future__ import annotations
+
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from crosscut.encoders.base import Encoder
+from crosscut.encoders.given import GivenVectors
+from crosscut.encoders.model import ModelEncoder, sentence_transformer
+from crosscut.errors import CrosscutError
+
+__all__ = ["Encoder", "GivenVectors", "ModelEncoder", "as_encoder"]
+
+
+def as_encoder(obj: Any) -> Encoder:
+    """Make an encoder of what the caller has.
+
+    >>> as_encoder(GivenVectors(["sky"], [[1.0, 0.0]])).name
+    'given'
+    """
+    if isinstance(obj, Encoder):
+        return obj
+    if isinstance(obj, str | Path):
+        return sentence_transformer(obj)
+    if callable(getattr(obj, "encode", None)) and not isinstance(obj, type):
+        return ModelEncoder(obj)
+    raise CrosscutError(
+        f"cannot encode with {reprlib.repr(obj)}: give a model name or folder, "
+        "an object with .encode(texts), or an Encoder"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ def as_scorer(obj: Any, **options: Any) -> Scorer:
                 _check_options(backend, obj, options)
                 return backend(obj, **options)
     raise CrosscutError(
-        f"cannot score with {obj!r}: give a model name or folder, an object with .predict(pairs), "
-        "a function f(query, texts) -> scores, or a Scorer"
+        f"cannot score with {reprlib.repr(obj)}: give a model name or folder, "
+        "an object with .predict(pairs), a function f(query, texts) -> scores, or a Scorer"
     )
 
 

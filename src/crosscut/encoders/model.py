@@ -1,0 +1,65 @@
+"""Encoders that are models: any object with `.encode(texts)`, and sentence-transformers by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from crosscut.encoders.base import Encoder, Role
+from crosscut.scorers.model_files import loading, model_location, needs_torch, state_digest
+
+
+class ModelEncoder(Encoder):
+    """`model.encode(texts)`, or its `encode_query` and `encode_document` by role where it has both.
+
+    >>> class Model:
+    ...     def encode(self, texts):
+    ...         return [[len(text), 0.0] for text in texts]
+    >>> ModelEncoder(Model()).encode(["sky"]).tolist()
+    [[1.0, 0.0]]
+    """
+
+    def __init__(self, model: Any, *, name: str | None = None) -> None:
+        self._model = model
+        self._digest: str | None = None
+        self.name = name or type(model).__name__
+        has_roles = hasattr(model, "encode_query") and hasattr(model, "encode_document")
+        self._methods: dict[Role, Callable[..., Any]] = {
+            "query": model.encode_query if has_roles else model.encode,
+            "item": model.encode_document if has_roles else model.encode,
+        }
+
+    def digest(self) -> str:
+        if self._digest is None:
+            self._digest = state_digest(self._model)
+        return self._digest
+
+    def _encode(self, texts: Sequence[str], role: Role) -> Any:
+        method = self._methods[role]
+        return method(list(texts), **_quietly(method))
+
+
+def sentence_transformer(model: str | Path) -> ModelEncoder:
+    """The sentence-transformers model in a folder or on the Hugging Face hub.
+
+    >>> sentence_transformer("./no/such/folder")
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: there is no model folder ./no/such/folder
+    """
+    location = model_location(model)
+    with needs_torch(f"the encoder {str(model)!r}"):
+        from sentence_transformers import SentenceTransformer
+    with loading(location):
+        # Safetensors only: the older format of weights can run code.
+        loaded = SentenceTransformer(location, model_kwargs={"use_safetensors": True})
+    return ModelEncoder(loaded, name=str(model))
+
+
+def _quietly(method: Callable[..., Any]) -> dict[str, bool]:
+    try:
+        parameters = inspect.signature(method).parameters
+    except (TypeError, ValueError):  # some compiled functions have no signature to look at
+        return {}
+    return {"show_progress_bar": False} if "show_progress_bar" in parameters else {}
