@@ -1,0 +1,125 @@
+"""Building an index, from nothing or from where an earlier build stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crosscut.errors import CrosscutError
+from crosscut.index import manifest as names
+from crosscut.index.files import DiskFiles, Files, MemoryFiles, prepare_folder
+from crosscut.index.lines import block_of, check_unique, item_lines, query_lines
+from crosscut.index.manifest import ITEM_ANCHORS, MANIFEST, Contents, Manifest, Model
+from crosscut.index.steps import announce, commit, compute, write_texts
+from crosscut.index.store import Store, read_manifest
+from crosscut.types import Item, Query
+
+if TYPE_CHECKING:
+    from crosscut.encoders.base import Encoder
+    from crosscut.scorers.base import Scorer
+
+
+def build(
+    items: Sequence[Item],
+    *,
+    scorer: Scorer,
+    encoder: Encoder | None = None,
+    anchor_queries: Sequence[Query] = (),
+    anchor_items: int = 0,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    overwrite: bool = False,
+    tile: tuple[int, int] = (16, 1024),
+    progress: bool = False,
+) -> Store:
+    """Score every anchor query (k_q of them) against every item, and encode both.
+
+    Without `folder` the index stays in memory. `anchor_items` of the items, drawn with `seed`, are scored
+    against every item as well (for `itemcur` and `fixeditem`). The same call into an unfinished folder
+    continues; into a finished one it calls no model. `overwrite` starts over, whatever index is there.
+
+    >>> from crosscut.scorers import as_scorer
+    >>> scorer = as_scorer(lambda query, texts: [float(query in text) for text in texts])
+    >>> items, queries = [Item("a", "flood"), Item("b", "fire")], [Query("q", "fire")]
+    >>> store = build(items, scorer=scorer, anchor_queries=queries)
+    >>> store.parts().anchor_scores.tolist()
+    [[0.0, 1.0]]
+    """
+    plan, texts = _plan_build(items, anchor_queries, anchor_items, seed)
+    if len(tile) != 2 or min(tile) < 1:
+        raise CrosscutError(f"tile is (anchor queries, items), both at least 1, not {tile}")
+    wanted = Manifest(Model.of(scorer), Model.of(encoder) if encoder else None, (int(tile[0]), int(tile[1])))
+    files: Files = MemoryFiles()
+    if folder is not None:
+        prepare_folder(Path(folder))
+        files = DiskFiles(Path(folder))
+    with files.lock():
+        if overwrite:
+            files.remove(MANIFEST)
+        found = read_manifest(files)
+        if found:
+            _check_same_build(found, wanted, plan, files.folder)
+        store = Store(files, found or wanted)
+        if store.manifest.state == "building":
+            announce(store, plan)
+        write_texts(store, texts)
+        compute(store, plan, scorer, encoder, progress)
+        if store.manifest.state == "building":
+            commit(store)
+    return store
+
+
+def _plan_build(
+    items: Sequence[Item], anchor_queries: Sequence[Query], anchor_items: int, seed: int
+) -> tuple[Contents, dict[str, bytes]]:
+    """What the build brings, and its texts by file name."""
+    if not items:
+        raise CrosscutError("there are no items: an index needs at least one")
+    if not 0 <= anchor_items <= len(items):
+        raise CrosscutError(
+            f"anchor_items is {anchor_items}, but must be between 0 and the {len(items)} items"
+        )
+    check_unique("item", (item.id for item in items))
+    check_unique("anchor query", (query.id for query in anchor_queries))
+    texts = {names.items_file(0): item_lines(items)}
+    plan = Contents(segments=(block_of(len(items), texts[names.items_file(0)]),))
+    if anchor_queries:
+        texts[names.anchors_file(0)] = query_lines(anchor_queries)
+        plan += Contents(anchors=(block_of(len(anchor_queries), texts[names.anchors_file(0)]),))
+    if anchor_items:
+        drawn = np.random.default_rng(seed).choice(len(items), anchor_items, replace=False)
+        texts[ITEM_ANCHORS] = json.dumps({"positions": np.sort(drawn).tolist()}).encode()
+        plan += Contents(item_anchors=block_of(anchor_items, texts[ITEM_ANCHORS]))
+    return plan, texts
+
+
+def _check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder: Path | None) -> None:
+    there = found.contents if found.state == "complete" else found.pending or Contents()
+    differs = [
+        f"{what} ({before or 'none'} there, {now or 'none'} here)"
+        for what, before, now in (
+            ("scorer", found.scorer, wanted.scorer),
+            ("encoder", found.encoder, wanted.encoder),
+            ("tile", found.tile, wanted.tile),
+            ("number of items", there.item_count, plan.item_count),
+            ("number of anchor queries", there.anchor_count, plan.anchor_count),
+            ("deleted items", len(found.deleted), 0),
+        )
+        if before != now
+    ]
+    if not differs:
+        for what, before, after in (
+            ("content of the items", there.segments, plan.segments),
+            ("content of the anchor queries", there.anchors, plan.anchors),
+            ("anchor items or seed", there.item_anchors, plan.item_anchors),
+        ):
+            differs += [what] if before != after else []
+    if differs:
+        raise CrosscutError(
+            f"{folder} holds an index of something else; what differs: {', '.join(differs)}. "
+            "Use another folder, or overwrite=True to replace it"
+        )

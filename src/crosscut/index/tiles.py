@@ -1,0 +1,140 @@
+"""Arrays that are computed tile by tile, so that a killed run loses at most one tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crosscut.errors import CrosscutError
+from crosscut.index.files import Damaged, Files
+
+if TYPE_CHECKING:
+    from crosscut.scorers.base import Scorer
+
+
+def score_tile(scorer: Scorer, queries: Sequence[str], items: Sequence[str]) -> np.ndarray:
+    """Scores of all queries × items. Needs nothing but its arguments, so it may run anywhere, in any order.
+
+    >>> from crosscut.scorers import as_scorer
+    >>> scorer = as_scorer(lambda query, texts: [float(len(query) * len(text)) for text in texts])
+    >>> score_tile(scorer, ["a", "ab"], ["x", "xyz"]).tolist()
+    [[1.0, 3.0], [2.0, 6.0]]
+    """
+    pairs = [(query, item) for query in queries for item in items]
+    return compact(scorer.score(pairs).reshape(len(queries), len(items)))
+
+
+def compact(array: np.ndarray) -> np.ndarray:
+    """The array as float16, or as float32 where a value is too large for that (beyond ±65504).
+
+    >>> compact(np.array([[1.5]])).dtype, compact(np.array([[1e6]])).dtype
+    (dtype('float16'), dtype('float32'))
+    """
+    with np.errstate(over="ignore"):
+        small = array.astype("<f2")
+    return small if np.isfinite(small).all() else array.astype("<f4")
+
+
+@dataclass(frozen=True)
+class Tile:
+    name: str
+    rows: slice
+    columns: slice
+
+    @property
+    def size(self) -> int:
+        return (self.rows.stop - self.rows.start) * (self.columns.stop - self.columns.start)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An array and how it is cut into tiles. `any_width`: vectors, as long as the encoder makes them.
+
+    >>> grid = Grid("scores/q000000-i000000", rows=3, columns=5, tile=(2, 4))
+    >>> [tile.name[-15:] for tile in grid.tiles()]
+    ['r000000-c000000', 'r000000-c000001', 'r000001-c000000', 'r000001-c000001']
+    """
+
+    name: str
+    rows: int
+    columns: int
+    tile: tuple[int, int]
+    any_width: bool = False
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}.npy"
+
+    @property
+    def tile_folder(self) -> str:
+        return f"{self.name}.tiles"
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+    def bands(self) -> Iterator[list[Tile]]:
+        """Tiles side by side, from the top band of rows to the bottom."""
+        for r, rows in enumerate(_slices(self.rows, self.tile[0])):
+            yield [
+                Tile(f"{self.tile_folder}/r{r:06d}-c{c:06d}", rows, columns)
+                for c, columns in enumerate(_slices(self.columns, self.tile[1]))
+            ]
+
+    def tiles(self) -> list[Tile]:
+        return [tile for band in self.bands() for tile in band]
+
+    def holds(self, files: Files, name: str, rows: int, columns: int) -> bool:
+        """Whether the file is there, whole, and of the right shape."""
+        try:
+            array = files.read_array(f"{name}.npy")
+        except Damaged:
+            return False
+        return array.shape[0] == rows and (self.any_width or array.shape[1] == columns)
+
+    def is_complete(self, files: Files) -> bool:
+        return self.holds(files, self.name, self.rows, self.columns)
+
+
+def fill(files: Files, grid: Grid, compute: Callable[[slice, slice], np.ndarray]) -> Iterator[Tile]:
+    """Bring the array to disk, computing only tiles that are not there; yields each tile once it is safe.
+
+    Tiles found damaged are computed again. When all are there they become one file and go.
+    """
+    tiles = grid.tiles()
+    if grid.is_complete(files):
+        yield from tiles
+    else:
+        for tile in tiles:
+            shape = (tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start)
+            if not grid.holds(files, tile.name, *shape):
+                values = compute(tile.rows, tile.columns)
+                files.write_array(f"{tile.name}.npy", values.shape, values.dtype, [values])
+            yield tile
+        _merge(files, grid)
+    files.remove(grid.tile_folder)
+
+
+def _merge(files: Files, grid: Grid) -> None:
+    arrays = (files.read_array(f"{tile.name}.npy") for tile in grid.tiles())
+    kinds = {(array.dtype, array.shape[1]) for array in arrays}
+    widths = {width for _, width in kinds}
+    if grid.any_width and len(widths) > 1:
+        raise CrosscutError(
+            f"the encoder gave vectors of different lengths ({sorted(widths)}) for {grid.file}: "
+            "it must give the same length for all texts; build again with overwrite=True"
+        )
+    width = widths.pop() if grid.any_width else grid.columns
+    bands = (
+        np.concatenate([files.read_array(f"{tile.name}.npy") for tile in band], axis=1)
+        for band in grid.bands()
+    )
+    dtype = np.result_type(*(dtype for dtype, _ in kinds)).newbyteorder("<")
+    files.write_array(grid.file, (grid.rows, width), dtype, bands)
+
+
+def _slices(length: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
