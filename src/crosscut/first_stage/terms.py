@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from scipy.sparse import csc_matrix, csr_matrix
 
 from crosscut.data.atomic import atomic_write
 from crosscut.errors import CrosscutError
@@ -69,6 +70,21 @@ class TermIndex:
             (self.positions[span], self.weights[span] * weight)
             for span, weight in zip(spans, query_weights, strict=True)
         ]
+
+    def unit_rows(self) -> csr_matrix:
+        """The items' term weights as rows of unit length, less the terms of a single item: they relate nothing.
+
+        >>> from crosscut.first_stage import BM25
+        >>> BM25(["blue whale", "blue sky", "blue"]).unit_rows().toarray().tolist()
+        [[1.0], [1.0], [1.0]]
+        """
+        shape = (self.n_items, len(self.starts) - 1)
+        by_term = csc_matrix((self.weights, self.positions, self.starts), shape=shape)
+        rows = by_term[:, np.flatnonzero(np.diff(self.starts) > 1)].tocsr().astype(np.float32)
+        lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1))).ravel()
+        lengths[lengths == 0] = 1.0
+        rows.data /= np.repeat(lengths, np.diff(rows.indptr))
+        return rows
 
     def _weigh_query(self, query: str) -> tuple[np.ndarray, np.ndarray]:
         words = tokenize([query], self.stopwords)[0]

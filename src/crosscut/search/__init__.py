@@ -1,0 +1,49 @@
+"""Search: one estimator, one loop, and each method as a short configuration of both."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from crosscut.errors import CrosscutError
+from crosscut.search.adacur import adacur
+from crosscut.search.anncur import anncur, fixeditem, itemcur
+from crosscut.search.default import crosscut
+from crosscut.search.loop import Plan
+from crosscut.search.problem import Problem
+from crosscut.search.rerank import exact, rerank
+
+METHODS: dict[str, Callable[..., Plan]] = {
+    "exact": exact,
+    "rerank": rerank,
+    "anncur": anncur,
+    "adacur": adacur,
+    "itemcur": itemcur,
+    "fixeditem": fixeditem,
+    "crosscut": crosscut,
+}
+DEFAULT_METHOD = "crosscut"
+
+
+def settings_of(method: str) -> list[str]:
+    """The settings that a method knows.
+
+    >>> settings_of("rerank")
+    ['first']
+    """
+    if method not in METHODS:
+        raise CrosscutError(f"unknown method {method!r}: choose from {', '.join(METHODS)}")
+    return list(inspect.signature(METHODS[method]).parameters)[2:]
+
+
+def make_plan(method: str, problem: Problem, budget: int, **settings: Any) -> Plan:
+    """The plan of a method for a batch of queries; a setting that is None counts as not given."""
+    known = settings_of(method)
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name in given:
+        if name not in known:
+            raise CrosscutError(
+                f"method {method!r} has no setting {name!r}; it knows: {', '.join(known) or 'none'}"
+            )
+    return METHODS[method](problem, min(budget, problem.n_allowed), **given)
