@@ -50,9 +50,7 @@ def test_splits(tmp_path: Path) -> None:
 
 def test_standard_files(tmp_path: Path) -> None:
     write_beir(tmp_path, ONE_ITEM, ONE_QUERY, {"test": {"q1": {"a1": 1}}})
-    assert (
-        tmp_path / "corpus.jsonl"
-    ).read_text() == '{"_id": "a1", "title": "Policy", "text": "covers floods"}\n'
+    assert (tmp_path / "corpus.jsonl").read_text() == '{"_id": "a1", "title": "Policy", "text": "covers floods"}\n'
     assert (tmp_path / "qrels" / "test.tsv").read_text() == "query-id\tcorpus-id\tscore\nq1\ta1\t1\n"
 
 

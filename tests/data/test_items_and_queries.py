@@ -216,9 +216,7 @@ def test_folder_with_both_plain_and_packed(tmp_path: Path, write) -> None:
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
-@given(
-    st.lists(st.tuples(ANY_TEXT.filter(bool), ANY_TEXT, ANY_TEXT), min_size=1, unique_by=lambda row: row[0])
-)
+@given(st.lists(st.tuples(ANY_TEXT.filter(bool), ANY_TEXT, ANY_TEXT), min_size=1, unique_by=lambda row: row[0]))
 @settings(deadline=None)  # a slow disk is no failure
 def test_jsonl_gives_back_any_text(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]

@@ -28,13 +28,9 @@ MENTION = st.builds(Mention, ID, TEXT, TEXT, TEXT, ID, TEXT)
 WORD = st.text("abc", min_size=1, max_size=3)
 
 
-@given(
-    mentions=st.lists(MENTION, min_size=1, max_size=5, unique_by=lambda mention: mention.id), gz=st.booleans()
-)
+@given(mentions=st.lists(MENTION, min_size=1, max_size=5, unique_by=lambda mention: mention.id), gz=st.booleans())
 @settings(deadline=None)  # a slow disk is no failure
-def test_blink_round_trip(
-    tmp_path_factory: pytest.TempPathFactory, mentions: list[Mention], gz: bool
-) -> None:
+def test_blink_round_trip(tmp_path_factory: pytest.TempPathFactory, mentions: list[Mention], gz: bool) -> None:
     path = tmp_path_factory.getbasetemp() / f"any_mentions.jsonl{'.gz' if gz else ''}"
     write_blink(path, mentions)
     assert read_blink(path) == mentions

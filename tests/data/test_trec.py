@@ -21,9 +21,7 @@ SCORE = st.floats(allow_nan=False)
 
 
 def per_query(values: st.SearchStrategy) -> st.SearchStrategy:
-    return st.dictionaries(
-        WORD, st.dictionaries(WORD, values, min_size=1, max_size=5), min_size=1, max_size=5
-    )
+    return st.dictionaries(WORD, st.dictionaries(WORD, values, min_size=1, max_size=5), min_size=1, max_size=5)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -36,9 +34,7 @@ def test_run_round_trip(
     ranked = {query: sorted(hits.items(), key=lambda hit: -hit[1]) for query, hits in run.items()}
     write_run(path, ranked)
     assert read_run(path) == run
-    assert [list(hits) for hits in read_run(path).values()] == [
-        [id for id, _ in hits] for hits in ranked.values()
-    ]
+    assert [list(hits) for hits in read_run(path).values()] == [[id for id, _ in hits] for hits in ranked.values()]
 
 
 @given(qrels=per_query(st.integers(-5, 5)))

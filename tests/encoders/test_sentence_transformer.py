@@ -55,16 +55,12 @@ def test_digest_follows_the_weights(folder):
 
 
 def test_prompts_by_role(folder):
-    model = sentence_transformers.SentenceTransformer(
-        str(folder), prompts={"query": "grey ", "document": "blue "}
-    )
+    model = sentence_transformers.SentenceTransformer(str(folder), prompts={"query": "grey ", "document": "blue "})
     encoder = as_encoder(model)
     np.testing.assert_allclose(
         encoder.encode(["sky"], "query"), as_encoder(folder).encode(["grey sky"]), atol=1e-5
     )
-    np.testing.assert_allclose(
-        encoder.encode(["sky"], "item"), as_encoder(folder).encode(["blue sky"]), atol=1e-5
-    )
+    np.testing.assert_allclose(encoder.encode(["sky"], "item"), as_encoder(folder).encode(["blue sky"]), atol=1e-5)
 
 
 def test_folder_that_is_no_model(tmp_path):

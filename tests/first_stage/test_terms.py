@@ -51,9 +51,7 @@ def slow_tfidf(texts: list[str], query: str) -> list[float]:
         return {word: weight / length for word, weight in weights.items()}
 
     query_vector = vector(query)
-    return [
-        sum(query_vector.get(word, 0) * weight for word, weight in vector(text).items()) for text in texts
-    ]
+    return [sum(query_vector.get(word, 0) * weight for word, weight in vector(text).items()) for text in texts]
 
 
 @settings(deadline=None)
@@ -99,9 +97,7 @@ def test_bm25_options_and_stop_words(maker):
 
 def test_bm25_takes_k1_and_b():
     texts = ["blue blue whale", "blue"]
-    np.testing.assert_allclose(
-        BM25(texts, k1=0.9, b=0.4).scores("blue"), slow_bm25(texts, "blue", 0.9, 0.4), 1e-5
-    )
+    np.testing.assert_allclose(BM25(texts, k1=0.9, b=0.4).scores("blue"), slow_bm25(texts, "blue", 0.9, 0.4), 1e-5)
 
 
 @makers

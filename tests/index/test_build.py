@@ -293,9 +293,7 @@ steps = st.lists(
 def test_changes_agree_with_a_plain_reference(tmp_path_factory, steps, on_disk):
     folder = tmp_path_factory.mktemp("index") if on_disk else None
     items, queries, deleted = make_items(3), make_queries(1), set()
-    store = build(
-        items, scorer=FakeScorer(), anchor_queries=queries, anchor_items=2, folder=folder, tile=(2, 2)
-    )
+    store = build(items, scorer=FakeScorer(), anchor_queries=queries, anchor_items=2, folder=folder, tile=(2, 2))
     for number, (step, count, seed) in enumerate(steps):
         if step == "items":
             new = make_items(count, f"n{number}-")

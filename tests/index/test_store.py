@@ -65,12 +65,9 @@ def test_one_file_is_memory_mapped(folder):
     assert parts.anchor_scores.dtype == np.float16
 
 
-def test_prior_and_unknown_keys_survive(folder):
+def test_unknown_keys_survive(folder):
     edit_manifest(folder, note={"from": "the future"})
-    store = Store.open(folder)
-    store.set_prior({"noise": 0.25})
-    delete(store, ["i0"])
-    assert Store.open(folder).manifest.prior == {"noise": 0.25}
+    delete(Store.open(folder), ["i0"])
     assert json.loads((folder / "index.json").read_text())["note"] == {"from": "the future"}
 
 
@@ -181,9 +178,7 @@ def test_any_text_round_trips(items):
     assert parse_items(item_lines(items)) == items
 
 
-@given(
-    rows=st.integers(1, 20), columns=st.integers(1, 20), tile=st.tuples(st.integers(1, 9), st.integers(1, 9))
-)
+@given(rows=st.integers(1, 20), columns=st.integers(1, 20), tile=st.tuples(st.integers(1, 9), st.integers(1, 9)))
 def test_tiles_cover_every_cell_once(rows, columns, tile):
     seen = np.zeros((rows, columns), int)
     grid = Grid("scores/x", rows, columns, tile)

@@ -108,9 +108,7 @@ def test_models_that_cannot_score(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(CrosscutError, match=r"no config\.json"):
         as_scorer(tmp_path / "empty")
-    weightless = shutil.copytree(
-        folder, tmp_path / "weightless", ignore=shutil.ignore_patterns("*.safetensors")
-    )
+    weightless = shutil.copytree(folder, tmp_path / "weightless", ignore=shutil.ignore_patterns("*.safetensors"))
     with pytest.raises(CrosscutError, match="safetensors"):
         as_scorer(weightless)
     damaged = shutil.copytree(folder, tmp_path / "damaged")

@@ -33,9 +33,7 @@ def read_items(path: str | Path) -> list[Item]:
         return read_item_file(corpus)
     if (folder / "documents").is_dir():
         return _all_worlds(folder)
-    raise CrosscutError(
-        f"{folder} has neither corpus.jsonl (as BEIR has) nor a folder documents (as ZESHEL has)"
-    )
+    raise CrosscutError(f"{folder} has neither corpus.jsonl (as BEIR has) nor a folder documents (as ZESHEL has)")
 
 
 def _all_worlds(folder: Path) -> list[Item]:
@@ -47,9 +45,7 @@ def _all_worlds(folder: Path) -> list[Item]:
             worlds_of[item.id].append(world)
     if not found:
         raise CrosscutError(f"{folder / 'documents'} is empty: expected at least one WORLD.json")
-    if repeated := [
-        f"{id!r} is in {', '.join(worlds)}" for id, worlds in worlds_of.items() if len(worlds) > 1
-    ]:
+    if repeated := [f"{id!r} is in {', '.join(worlds)}" for id, worlds in worlds_of.items() if len(worlds) > 1]:
         named = "; ".join(repeated[:5])
         raise CrosscutError(f"{folder}: ids must be unique, but {named}; read the worlds one by one")
     return found

@@ -166,9 +166,7 @@ def _run_lines(results: Mapping[str, Iterable[tuple[str, SupportsFloat]]], tag: 
                 raise CrosscutError(f"query {query!r} has item {item!r} more than once in its results")
             if math.isnan(score) or score > last:
                 where = f"query {query!r}, item {item!r} at rank {rank}"
-                raise CrosscutError(
-                    f"{where}: score {score} after {last}; results must be sorted, best first"
-                )
+                raise CrosscutError(f"{where}: score {score} after {last}; results must be sorted, best first")
             yield f"{query} Q0 {_word(item, 'item id')} {rank} {score!r} {tag}\n"
             seen.add(item)
             last = score

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -63,9 +64,7 @@ class Matrix:
             raise CrosscutError(f"{path} is not a readable .npz file: {error}") from error
         for name in ("scores", "anchors"):
             if name not in arrays:
-                raise CrosscutError(
-                    f"{path} has no array {name!r}: a score-matrix file needs scores and anchors"
-                )
+                raise CrosscutError(f"{path} has no array {name!r}: a score-matrix file needs scores and anchors")
         anchors = arrays.pop("anchors")
         if anchors.size != 1 or not np.issubdtype(anchors.dtype, np.integer):
             raise CrosscutError(f"{path}: anchors must be one whole number")
@@ -73,14 +72,10 @@ class Matrix:
 
     def _checked(self, path: str | Path) -> Matrix:
         if self.scores.ndim != 2 or not self.scores.size:
-            raise CrosscutError(
-                f"{path}: scores must be (queries, items), but have shape {self.scores.shape}"
-            )
+            raise CrosscutError(f"{path}: scores must be (queries, items), but have shape {self.scores.shape}")
         queries, items = self.scores.shape
         if not 0 <= self.anchors < queries:
-            raise CrosscutError(
-                f"{path}: {self.anchors} of {queries} rows are anchors: no test query is left"
-            )
+            raise CrosscutError(f"{path}: {self.anchors} of {queries} rows are anchors: no test query is left")
         lengths = {
             "item_embeddings": items,
             "query_embeddings": queries,
@@ -133,10 +128,7 @@ def bench_matrix(
         found = [bench.run(method, budget, seed, known) for seed in seeds]
         for k in ks:
             recall = np.mean(
-                [
-                    [np.isin(t[:k], f).mean() for t, f in zip(truth, one.positions, strict=True)]
-                    for one in found
-                ]
+                [[np.isin(t[:k], f).mean() for t, f in zip(truth, one.positions, strict=True)] for one in found]
             )
             calls, overhead = np.mean([[one.positions.shape[1], one.overhead] for one in found], axis=0)
             rows.append(Row(method, anchors, budget, k, float(recall), float(calls), float(1000 * overhead)))
@@ -154,7 +146,10 @@ class _Bench:
 
     def __init__(self, matrix: Matrix, anchors: int, data: str | Path | None) -> None:
         self.matrix = matrix
-        self.terms, self.texts = _join_texts(matrix, data) if data else (None, None)
+        self.terms: TermIndex | None = None
+        self.texts: list[str] = []
+        if data:
+            self.terms, self.texts = _join_texts(matrix, data)
         vectors = self._vectors(matrix.item_embeddings)
         self.anchors = self._queries(range(anchors))
         self.corpus = Corpus(
@@ -175,9 +170,7 @@ class _Bench:
             rows = np.arange(self.matrix.anchors, len(self.matrix.scores))[batch]
             start = perf_counter()
             plan = make_plan(method, problem, budget, **settings)
-            outcome = run(
-                problem, plan, lambda queries, items, rows=rows: self.matrix.scores[rows[queries], items]
-            )
+            outcome = run(problem, plan, partial(_look_up, self.matrix.scores, rows))
             seconds += perf_counter() - start - outcome.seconds.scoring
             positions.append(np.concatenate([scored.positions for scored in outcome.rounds], axis=1))
         return _Found(np.concatenate(positions), seconds / len(self.test))
@@ -189,22 +182,22 @@ class _Bench:
         return self._learned[seed]
 
     def _queries(self, rows: range) -> Queries:
-        lexical = self.matrix.lexical_scores
-        terms = None
-        if self.terms is not None and self.texts is not None:
+        lexical, terms = None, None
+        if self.terms is not None:
             terms = [self.terms.term_scores(self.texts[row]) for row in rows]
-            if lexical is None:
-                scores = [self.terms.scores(self.texts[row]) for row in rows]
-                return Queries(
-                    rows, self._vectors(self.matrix.query_embeddings, rows), np.array(scores), terms
-                )
-        chosen = None if lexical is None else lexical[rows.start : rows.stop].astype(np.float32)
-        return Queries(rows, self._vectors(self.matrix.query_embeddings, rows), chosen, terms)
+            lexical = np.array([self.terms.scores(self.texts[row]) for row in rows], np.float32)
+        if self.matrix.lexical_scores is not None:
+            lexical = self.matrix.lexical_scores[rows.start : rows.stop].astype(np.float32)
+        return Queries(rows, self._vectors(self.matrix.query_embeddings, rows), lexical, terms)
 
     def _vectors(self, vectors: np.ndarray | None, rows: range | None = None) -> np.ndarray | None:
         if vectors is None or self.matrix.item_embeddings is None or self.matrix.query_embeddings is None:
             return None
         return to_unit_length(vectors if rows is None else vectors[rows.start : rows.stop])
+
+
+def _look_up(scores: np.ndarray, rows: np.ndarray, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+    return scores[rows[queries], items]
 
 
 def _check(

@@ -20,9 +20,7 @@ def BM25(texts: Sequence[str], stopwords: StopWords = "en", k1: float = 1.5, b: 
     ids, vocabulary = tokenize_to_ids(texts, stopwords)
     if not vocabulary:  # bm25s cannot index a corpus without a single word
         nothing = np.zeros(0, dtype=np.int32)
-        return TermIndex(
-            {}, np.zeros(1, np.int64), nothing, nothing.astype(np.float32), len(texts), stopwords
-        )
+        return TermIndex({}, np.zeros(1, np.int64), nothing, nothing.astype(np.float32), len(texts), stopwords)
     import bm25s
 
     model = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")

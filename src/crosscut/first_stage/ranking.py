@@ -59,9 +59,7 @@ def reciprocal_rank_fusion(score_arrays: Sequence[np.ndarray], constant: float =
     """
     shapes = {np.shape(scores) for scores in score_arrays}
     if len(shapes) != 1:
-        raise CrosscutError(
-            f"fusion needs score arrays of one shape, but got {sorted(shapes) or 'no arrays'}"
-        )
+        raise CrosscutError(f"fusion needs score arrays of one shape, but got {sorted(shapes) or 'no arrays'}")
     if constant < 0:
         raise CrosscutError(f"the constant of the fusion must not be negative, but is {constant}")
     shape = shapes.pop()
@@ -87,9 +85,7 @@ def random_scores(n: int, rng: np.random.Generator) -> np.ndarray:
 def _checked(scores: np.ndarray) -> np.ndarray:
     scores = np.asarray(scores)
     if scores.ndim not in (1, 2):
-        raise CrosscutError(
-            f"scores must have the shape (items,) or (queries, items), but have {scores.shape}"
-        )
+        raise CrosscutError(f"scores must have the shape (items,) or (queries, items), but have {scores.shape}")
     if not np.issubdtype(scores.dtype, np.floating):
         scores = scores.astype(np.float64)
     if np.isnan(scores).any():

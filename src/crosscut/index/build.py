@@ -80,9 +80,7 @@ def _plan_build(
     if not items:
         raise CrosscutError("there are no items: an index needs at least one")
     if not 0 <= anchor_items <= len(items):
-        raise CrosscutError(
-            f"anchor_items is {anchor_items}, but must be between 0 and the {len(items)} items"
-        )
+        raise CrosscutError(f"anchor_items is {anchor_items}, but must be between 0 and the {len(items)} items")
     check_unique("item", (item.id for item in items))
     check_unique("anchor query", (query.id for query in anchor_queries))
     texts = {names.items_file(0): item_lines(items)}

@@ -40,9 +40,7 @@ class Files(Protocol):
     def read_array(self, name: str) -> np.ndarray:
         """A two-dimensional float array, memory-mapped from disk; Damaged when missing or broken."""
 
-    def write_array(
-        self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]
-    ) -> None:
+    def write_array(self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
         """Write an array band of rows by band of rows, so that it need not fit into memory."""
 
     def remove(self, name: str) -> None:
@@ -82,9 +80,7 @@ class MemoryFiles:
             raise Damaged(f"{name} is missing from the index in memory")
         return self._arrays[name]
 
-    def write_array(
-        self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]
-    ) -> None:
+    def write_array(self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
         array = np.concatenate([band.astype(dtype, copy=False) for band in bands])
         array.flags.writeable = False
         self._arrays[name] = array
@@ -155,9 +151,7 @@ class DiskFiles:
             raise Damaged(f"{path} is damaged (it is not a whole two-dimensional float array)")
         return array
 
-    def write_array(
-        self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]
-    ) -> None:
+    def write_array(self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
         header = {"shape": shape, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(dtype)}
         with atomic_write(self._place(name), "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)

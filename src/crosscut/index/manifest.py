@@ -117,7 +117,6 @@ class Manifest:
     contents: Contents = field(default_factory=Contents)
     pending: Contents | None = None
     deleted: tuple[int, ...] = ()
-    prior: dict[str, Any] | None = None
     # Keys that this version does not know are kept when it rewrites the file.
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -146,7 +145,6 @@ class Manifest:
             **_contents_to_json(self.contents),
             "pending": _contents_to_json(self.pending) if self.pending else None,
             "deleted": self.deleted,
-            "prior": self.prior,
         }
 
     @classmethod
@@ -168,7 +166,6 @@ class Manifest:
                 contents=_contents_from_json(keys),
                 pending=_contents_from_json(keys["pending"]) if keys["pending"] else None,
                 deleted=tuple(int(position) for position in keys["deleted"]),
-                prior=keys["prior"],
             )
             extra = {key: value for key, value in keys.items() if key not in manifest._keys()}
             if any(not 0 <= position < manifest.contents.item_count for position in manifest.deleted):

@@ -37,9 +37,7 @@ def announce(store: Store, added: Contents) -> None:
     if store.manifest.pending == added:
         return
     if store.manifest.pending:
-        warnings.warn(
-            "an earlier add did not finish and this one differs: its scores are dropped", stacklevel=4
-        )
+        warnings.warn("an earlier add did not finish and this one differs: its scores are dropped", stacklevel=4)
         store.update(pending=None)
     # Before the new announcement, so that no leftover can be taken for a part of it.
     store.sweep()
@@ -63,9 +61,7 @@ def commit(store: Store) -> None:
         store.sweep()
 
 
-def compute(
-    store: Store, contents: Contents, scorer: Scorer, encoder: Encoder | None, progress: bool
-) -> None:
+def compute(store: Store, contents: Contents, scorer: Scorer, encoder: Encoder | None, progress: bool) -> None:
     """Make every array of `contents` that is not there."""
     segments = [[i.content for i in store.segment(s, block)] for s, block in enumerate(contents.segments)]
     blocks = [[q.text for q in store.anchor_block(b, block)] for b, block in enumerate(contents.anchors)]
@@ -75,9 +71,7 @@ def compute(
     _fill_all(store, _score_jobs(store, scorer, segments, blocks, anchors), "pairs", progress)
 
 
-def _vector_jobs(
-    store: Store, encoder: Encoder, segments: list[list[str]], blocks: list[list[str]]
-) -> list[Job]:
+def _vector_jobs(store: Store, encoder: Encoder, segments: list[list[str]], blocks: list[list[str]]) -> list[Job]:
     wanted: list[tuple[str, list[str], Role]] = []
     wanted += [(names.item_vectors(s), texts, "item") for s, texts in enumerate(segments)]
     wanted += [(names.anchor_vectors(b), texts, "query") for b, texts in enumerate(blocks)]

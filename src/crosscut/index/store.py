@@ -85,9 +85,7 @@ class Store:
         if manifest is None:
             raise CrosscutError(f"{folder} is not an index (no {MANIFEST} in it): check the path")
         if manifest.state == "building":
-            raise CrosscutError(
-                f"the index in {folder} is not finished: run the same build again to continue it"
-            )
+            raise CrosscutError(f"the index in {folder} is not finished: run the same build again to continue it")
         return cls(files, manifest)
 
     @property
@@ -112,11 +110,6 @@ class Store:
         self.files.write_bytes(MANIFEST, manifest.to_json())
         self.manifest = manifest
 
-    def set_prior(self, prior: dict[str, Any] | None) -> None:
-        """Keep what was learned from the anchor queries (plain JSON) in index.json."""
-        with self.changing():
-            self.update(prior=prior)
-
     def sweep(self) -> None:
         """Remove what the manifest does not mention: leftovers of a killed run."""
         keep = set(self.manifest.contents.files())
@@ -138,9 +131,7 @@ class Store:
         return [i for s, block in enumerate(self.manifest.contents.segments) for i in self.segment(s, block)]
 
     def anchor_queries(self) -> list[Query]:
-        return [
-            q for b, block in enumerate(self.manifest.contents.anchors) for q in self.anchor_block(b, block)
-        ]
+        return [q for b, block in enumerate(self.manifest.contents.anchors) for q in self.anchor_block(b, block)]
 
     def deleted(self) -> np.ndarray:
         mask = np.zeros(self.manifest.contents.item_count, bool)
@@ -161,8 +152,7 @@ class Store:
                 [[self._array(names.item_vectors(s), b.count)] for s, b in enumerate(contents.segments)]
             )
             rows = [
-                [self._array(names.anchor_vectors(b), block.count)]
-                for b, block in enumerate(contents.anchors)
+                [self._array(names.anchor_vectors(b), block.count)] for b, block in enumerate(contents.anchors)
             ]
             anchor_vectors = _assemble(rows, columns=vectors.shape[1])
         return Parts(
@@ -187,11 +177,7 @@ class Store:
         return _assemble(blocks, columns=contents.item_count)
 
     def _item_scores(self, contents: Contents, count: int) -> np.ndarray:
-        row = [
-            self._array(names.item_scores(s), count, b.count)
-            for s, b in enumerate(contents.segments)
-            if count
-        ]
+        row = [self._array(names.item_scores(s), count, b.count) for s, b in enumerate(contents.segments) if count]
         return _assemble([row] if row else [], columns=contents.item_count)
 
     def _text(self, name: str, block: Block) -> bytes:

@@ -129,8 +129,7 @@ def _merge(files: Files, grid: Grid) -> None:
         )
     width = widths.pop() if grid.any_width else grid.columns
     bands = (
-        np.concatenate([files.read_array(f"{tile.name}.npy") for tile in band], axis=1)
-        for band in grid.bands()
+        np.concatenate([files.read_array(f"{tile.name}.npy") for tile in band], axis=1) for band in grid.bands()
     )
     dtype = np.result_type(*(dtype for dtype, _ in kinds)).newbyteorder("<")
     files.write_array(grid.file, (grid.rows, width), dtype, bands)

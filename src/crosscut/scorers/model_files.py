@@ -43,9 +43,7 @@ def loading(model: str) -> Iterator[None]:
     except Exception as error:
         is_folder = Path(model).is_dir()
         problem = "" if is_folder else "neither a folder nor on the Hugging Face hub: "
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise CrosscutError(f"cannot load {model!r}: {problem}{reason}") from error
 
 
@@ -62,9 +60,7 @@ def model_location(model: str | Path) -> str:
     if path.is_dir():
         return str(path)
     # A hub name is `model` or `owner/model`; everything else can only be meant as a path.
-    is_path = (
-        isinstance(model, Path) or model.startswith((".", "/", "~")) or model.count("/") > 1 or "\\" in model
-    )
+    is_path = isinstance(model, Path) or model.startswith((".", "/", "~")) or model.count("/") > 1 or "\\" in model
     if is_path or path.exists() or not str(model).strip():
         raise CrosscutError(f"there is no model folder {model}")
     return str(model)

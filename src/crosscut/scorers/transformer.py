@@ -116,9 +116,7 @@ def _load(location: str) -> Any:
     )
     if missing := sorted(report["missing_keys"]):
         # The library would fill these with random numbers, and the scores would mean nothing.
-        raise CrosscutError(
-            f"the model {location} is not a trained cross-encoder: it lacks {', '.join(missing)}"
-        )
+        raise CrosscutError(f"the model {location} is not a trained cross-encoder: it lacks {', '.join(missing)}")
     return model
 
 

@@ -19,9 +19,9 @@ def adacur(
 ) -> Plan:
     """Algorithm 1 of the paper.
 
-    budget: B_CE, calls per query. rounds: N_R, each of k_s = B_CE / N_R items; 5 unless given. first: INIT, the ranking that
-    picks the first batch (the encoder where there is one, as ADACUR with DE_BASE; else at random). selection:
-    A, the way SAMPLEITEMS (Algorithm 2) picks the others: topk, softmax or random.
+    budget: B_CE, calls per query. rounds: N_R, each of k_s = B_CE / N_R items; 5 unless given. first: INIT, the
+    ranking that picks the first batch (the encoder where there is one, as ADACUR with DE_BASE; else random).
+    selection: A, the way SAMPLEITEMS (Algorithm 2) picks the others: topk, softmax or random.
     """
     if first is None:
         first = "random" if problem.similarity is None else "encoder"

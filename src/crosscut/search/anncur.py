@@ -32,9 +32,7 @@ def fixeditem(problem: Problem, budget: int, *, anchor_share: float = 0.5) -> Pl
     anchors = problem.corpus.item_anchors
     assert anchors is not None
     if problem.allowed is not None and not problem.allowed[anchors].all():
-        raise CrosscutError(
-            "fixeditem scores its anchor items, but the filter excludes some: use another method"
-        )
+        raise CrosscutError("fixeditem scores its anchor items, but the filter excludes some: use another method")
     count = min(_anchor_count(budget, anchor_share), len(anchors))
     return _plan(problem, budget, anchors[:count], features[:, :count])
 

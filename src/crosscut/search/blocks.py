@@ -31,7 +31,7 @@ class Dense(ABC):
     width: int
 
     def reserve(self, queries: int, capacity: int, dtype: type) -> None:
-        self.kept = np.empty((queries, capacity, self.width), dtype)
+        self.kept: np.ndarray = np.empty((queries, capacity, self.width), dtype)
         self.n = 0
 
     def add(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

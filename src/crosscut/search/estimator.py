@@ -60,8 +60,9 @@ class Estimator:
 
     def estimate(self) -> np.ndarray:
         """Scores of all items, (Q, N)."""
+        assert self.mean is not None, "nothing has been added yet"
         alpha = self._alpha()
-        return np.asarray(self.mean + sum(block.values(alpha) for block in self.blocks))
+        return self.mean + sum(block.values(alpha) for block in self.blocks)
 
     def _extend(self, across: np.ndarray, among: np.ndarray, residuals: np.ndarray) -> None:
         """Extend L by the block row [L21 L22], given the new rows' products with the old and with themselves."""

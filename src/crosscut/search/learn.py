@@ -219,6 +219,4 @@ def _maximise(grams: np.ndarray, residuals: np.ndarray, start: np.ndarray) -> np
 
 def _top(values: np.ndarray, count: int) -> np.ndarray:
     """Positions of the largest values, in no order."""
-    return (
-        np.argpartition(-values, count - 1, axis=1)[:, :count] if count else np.empty((len(values), 0), int)
-    )
+    return np.argpartition(-values, count - 1, axis=1)[:, :count] if count else np.empty((len(values), 0), int)

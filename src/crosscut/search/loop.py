@@ -58,7 +58,7 @@ class Outcome:
     """All that a search has scored, round by round, and where its time went."""
 
     rounds: list[Scored] = field(default_factory=list)
-    seconds: Seconds = Seconds(0.0, 0.0, 0.0)
+    seconds: Seconds = field(default_factory=lambda: Seconds(0.0, 0.0, 0.0))
 
     def best(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions and scores (Q, k) of the best scored items; ties go to the lower position."""
@@ -121,9 +121,7 @@ def split_evenly(budget: int, rounds: int) -> list[int]:
     return [share + 1] * rest + [share] * (rounds - rest)
 
 
-def _choose(
-    problem: Problem, values: np.ndarray, closed: np.ndarray, size: int, selection: str
-) -> np.ndarray:
+def _choose(problem: Problem, values: np.ndarray, closed: np.ndarray, size: int, selection: str) -> np.ndarray:
     if selection == "softmax":
         # The top of values plus Gumbel noise is a sample without replacement from their softmax.
         noise = [generator.gumbel(size=problem.corpus.size) for generator in problem.generators]

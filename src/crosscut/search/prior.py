@@ -60,15 +60,14 @@ class Prior:
         }
 
     @classmethod
-    def from_json(cls, keys: dict[str, Any], item_mean: np.ndarray, residuals: np.ndarray) -> Prior:
+    def from_json(cls, keys: dict[str, Any], item_mean: np.ndarray | None, residuals: np.ndarray | None) -> Prior:
         arrays = {name: np.array(keys[name]) for name in ("coefficients", "covariance")}
         return cls(**{**keys, **arrays}, item_mean=item_mean, residuals=residuals)
 
 
 def default_prior(problem: Problem) -> Prior:
     """The belief without anchor queries: only ratios matter, and the signals' common size is left open."""
-    names = [name for name in ("similarity", "lexical") if name in raw_signals(problem)]
-    mean, variance = start_coefficients(names)
+    mean, variance = start_coefficients(list(raw_signals(problem)))
     variance[0] = 25.0
     return Prior(
         coefficients=mean,
@@ -130,9 +129,7 @@ def anchor_weights(near: np.ndarray) -> np.ndarray:
     return near / near.mean(axis=1, keepdims=True)
 
 
-def make_blocks(
-    problem: Problem, prior: Prior, rows: np.ndarray, weights: np.ndarray | None
-) -> dict[str, Block]:
+def make_blocks(problem: Problem, prior: Prior, rows: np.ndarray, weights: np.ndarray | None) -> dict[str, Block]:
     """The feature blocks for a batch of queries, whose basis is `rows` and whose anchor weights `weights`."""
     corpus, variances = problem.corpus, prior.variances
     root = np.linalg.cholesky(prior.covariance * variances["coefficients"])
