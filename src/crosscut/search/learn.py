@@ -34,6 +34,8 @@ POOL = 300  # likely items, and as many random ones, that the coefficients are l
 DESIGN = (200, 10)  # likely and random items per query that the variances are learned from
 DESIGN_QUERIES = 60
 BELIEF = 10.0, 5.0  # what the start is worth against one anchor query: for the covariance, for the mean
+START_SHARES = {"vectors": 0.1, "words": 0.1, "terms": 0.03}  # of the scores' variance, to begin with
+START_NOISE = 0.06
 STEADINESS = 20.0  # penalty on a variance's departure from its start, per squared e-fold
 
 
@@ -60,13 +62,13 @@ class _Lesson:
         self.rng = np.random.default_rng(seed)
         self.scores = wide(corpus.anchor_scores).astype(np.float32, copy=False)
         self.count, self.size = self.scores.shape
-        total = self.scores.sum(axis=0)
-        self.variance = float(np.mean((self.scores - total / self.count) ** 2)) or 1.0
+        self.total = self.scores.sum(axis=0)
+        mean = self.total / self.count
+        self.variance = float(np.mean((self.scores - mean) ** 2)) or 1.0
         # Few anchor queries tell an item's mean badly: it is drawn to the common mean (empirical Bayes).
-        chance = self.variance / self.count
-        self.trust = float(np.clip(1 - chance / max((total / self.count).var(), 1e-12), 0.0, 1.0))
-        self.common = float(total.mean()) / self.count
-        self.mean = self._shrink(total / self.count)
+        self.trust = float(np.clip(1 - self.variance / self.count / max(mean.var(), 1e-12), 0.0, 1.0))
+        self.common = float(mean.mean())
+        self.mean = self._shrink(mean)
         self.predicted, self.spread = None, 0.0
         if corpus.anchor_vectors is not None and corpus.vectors is not None:
             # Leave-one-out weights of the regression on the other anchor queries, in closed form.
@@ -80,39 +82,26 @@ class _Lesson:
         if self.predicted is not None:
             self.names.append("anchors")
 
-    def learn_coefficients(self, iterations: int = 15) -> tuple[Prior, np.ndarray]:
-        """EM for coefficients c_a ~ N(mean, covariance) of each anchor query; also the c_a, (k_q, t)."""
+    def learn_coefficients(self) -> tuple[Prior, np.ndarray]:
+        """The prior but for what is still to be learned, and each anchor query's own coefficients, (k_q, t)."""
         start, start_variance = start_coefficients(self.names)
         start, start_variance = start * self.variance**0.5, start_variance * self.variance
-        likely = min(POOL, self.size)
         squares, products, totals = [], [], []
         for batch, rows in self._bases():
             expected = np.einsum("t,atn->an", start.astype(np.float32), rows)
-            anywhere = self.rng.integers(0, self.size, (len(batch), likely))
-            pool = np.concatenate([_top(expected, likely), anywhere], axis=1)
+            anywhere = self.rng.integers(0, self.size, (len(batch), POOL))
+            pool = np.concatenate([_top(expected, min(POOL, self.size)), anywhere], axis=1)
             x = np.take_along_axis(rows, pool[:, None], axis=2).transpose(0, 2, 1).astype(np.float64)
             y = np.take_along_axis(self._above_mean(batch), pool, axis=1).astype(np.float64)
             squares.append(x.transpose(0, 2, 1) @ x)
             products.append((x.transpose(0, 2, 1) @ y[:, :, None])[:, :, 0])
             totals.append((y**2).sum(axis=1))
         xx, xy, yy = map(np.concatenate, (squares, products, totals))
-        mean, covariance, noise = start, np.diag(start_variance), 0.2 * self.variance
-        for _ in range(iterations):
-            precision = np.linalg.inv(covariance)
-            spread = np.linalg.inv(xx / noise + precision)
-            each = (spread @ (xy / noise + precision @ mean)[:, :, None])[:, :, 0]
-            mean = (BELIEF[1] * start + each.sum(axis=0)) / (BELIEF[1] + self.count)
-            apart = each - mean
-            covariance = BELIEF[0] * np.diag(start_variance) + apart.T @ apart + spread.sum(axis=0)
-            covariance /= BELIEF[0] + self.count
-            left = yy - 2 * (each * xy).sum(axis=1) + np.einsum("at,atu,au->a", each, xx, each)
-            left += np.einsum("atu,aut->a", xx, spread)
-            noise = max(float(left.sum()) / (self.count * 2 * likely), 1e-6 * self.variance)
-        relative = {"vectors": 0.1, "words": 0.1, "terms": 0.03}
+        mean, covariance, each = _mixed_model(xx, xy, yy, pool.shape[1], start, start_variance, self.variance)
         variances = {"coefficients": 1.0, "anchors": 0.5}
-        variances |= {name: value * self.variance for name, value in relative.items()}
-        prior = Prior(mean, covariance, variances, 0.06 * self.variance, self.spread, self.mean)
-        return prior, each
+        variances |= {name: share * self.variance for name, share in START_SHARES.items()}
+        noise = START_NOISE * self.variance
+        return Prior(mean, covariance, variances, noise, self.spread, self.mean), each
 
     def residuals(self, coefficients: np.ndarray) -> np.ndarray:
         """(N, k_q): the anchor scores less item mean and each anchor query's own fit of the basis.
@@ -174,7 +163,7 @@ class _Lesson:
         )
 
     def _mean_without(self, batch: np.ndarray) -> np.ndarray:
-        return self._shrink((self.scores.sum(axis=0) - self.scores[batch]) / (self.count - 1))
+        return self._shrink((self.total - self.scores[batch]) / (self.count - 1))
 
     def _shrink(self, mean: np.ndarray) -> np.ndarray:
         return np.float32(self.common) + np.float32(self.trust) * (mean - np.float32(self.common))
@@ -194,6 +183,36 @@ class _Lesson:
         np.put_along_axis(closed, likely, True, axis=1)
         lots = np.where(closed, -1.0, self.rng.random(expected.shape))
         return np.concatenate([likely, _top(lots, min(DESIGN[1], self.size - likely.shape[1]))], axis=1)
+
+
+def _mixed_model(
+    xx: np.ndarray,
+    xy: np.ndarray,
+    yy: np.ndarray,
+    n: int,
+    start: np.ndarray,
+    start_variance: np.ndarray,
+    variance: float,
+    iterations: int = 15,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """EM for y = x·c_a + noise with c_a ~ N(mean, covariance), one c_a per anchor query.
+
+    From the moments of each anchor query's n observations: mean, covariance, and the c_a, (k_q, t).
+    """
+    count = len(xx)
+    mean, covariance, noise = start, np.diag(start_variance), 0.2 * variance
+    for _ in range(iterations):
+        precision = np.linalg.inv(covariance)
+        spread = np.linalg.inv(xx / noise + precision)
+        each = (spread @ (xy / noise + precision @ mean)[:, :, None])[:, :, 0]
+        mean = (BELIEF[1] * start + each.sum(axis=0)) / (BELIEF[1] + count)
+        apart = each - mean
+        covariance = BELIEF[0] * np.diag(start_variance) + apart.T @ apart + spread.sum(axis=0)
+        covariance /= BELIEF[0] + count
+        left = yy - 2 * (each * xy).sum(axis=1) + np.einsum("at,atu,au->a", each, xx, each)
+        left += np.einsum("atu,aut->a", xx, spread)
+        noise = max(float(left.sum()) / (count * n), 1e-6 * variance)
+    return mean, covariance, each
 
 
 def _maximise(grams: np.ndarray, residuals: np.ndarray, start: np.ndarray) -> np.ndarray:
