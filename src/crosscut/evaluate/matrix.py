@@ -118,7 +118,7 @@ def bench_matrix(
     """
     anchors = matrix.anchors if anchors is None else anchors
     _check(matrix, methods, budgets, ks, anchors)
-    bench = _Bench(matrix, anchors, data)
+    bench = MatrixBench(matrix, anchors, data)
     truth = top(matrix.scores[matrix.anchors :].astype(np.float32), max(ks))
     rows = []
     runs = [(method, budget) for method in methods for budget in budgets]
@@ -141,7 +141,7 @@ class _Found:
     overhead: float  # seconds per query beside scoring
 
 
-class _Bench:
+class MatrixBench:
     """The matrix as a corpus, its rows as anchor queries and test queries."""
 
     def __init__(self, matrix: Matrix, anchors: int, data: str | Path | None) -> None:
@@ -163,7 +163,7 @@ class _Bench:
         self._learned: dict[int, Corpus] = {}
 
     def run(self, method: str, budget: int, seed: int, settings: dict[str, Any]) -> _Found:
-        corpus = self._learn(seed) if method == "crosscut" else self.corpus
+        corpus = self.learned(seed) if method == "crosscut" else self.corpus
         positions, seconds = [], 0.0
         for batch in batches(len(self.test), corpus.size):
             problem = Problem(corpus, self.test[batch], seed=seed)
@@ -175,7 +175,7 @@ class _Bench:
             positions.append(np.concatenate([scored.positions for scored in outcome.rounds], axis=1))
         return _Found(np.concatenate(positions), seconds / len(self.test))
 
-    def _learn(self, seed: int) -> Corpus:
+    def learned(self, seed: int) -> Corpus:
         """What an index would have learned when it was built."""
         if seed not in self._learned:
             self._learned[seed] = replace(self.corpus, prior=learn(self.corpus, self.anchors, seed))

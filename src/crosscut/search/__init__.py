@@ -46,4 +46,8 @@ def make_plan(method: str, problem: Problem, budget: int, **settings: Any) -> Pl
             raise CrosscutError(
                 f"method {method!r} has no setting {name!r}; it knows: {', '.join(known) or 'none'}"
             )
-    return METHODS[method](problem, min(budget, problem.n_allowed), **given)
+    if budget > problem.n_allowed:  # to have few items is no mistake: they are scored in as many rounds as they fill
+        budget = problem.n_allowed
+        if "rounds" in given:
+            given["rounds"] = min(given["rounds"], budget)
+    return METHODS[method](problem, budget, **given)

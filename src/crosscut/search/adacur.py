@@ -27,7 +27,7 @@ def adacur(
         first = "random" if problem.similarity is None else "encoder"
     return Plan(
         first=problem.first_stage(first),
-        sizes=split_evenly(budget, rounds or min(5, budget)),
+        sizes=split_evenly(budget, min(5, budget) if rounds is None else rounds),
         # Ŝ = C_test U R_anc with U = pinv(R_anc[I_anc]), by lines 12-13 and 17-18
         fit=LeastSquares(len(problem.queries), Shared(anchor_features(problem)), capacity=budget),
         selection=selection,
