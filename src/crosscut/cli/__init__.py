@@ -1,0 +1,69 @@
+"""The command line: one file per verb, each with `add_parser(verbs)` and `run(args)`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from crosscut.cli import bench, eval, index, rerank, search
+from crosscut.cli.arguments import new_parser
+from crosscut.errors import CrosscutError
+
+ABOUT = """\
+Nearest-neighbour search for cross-encoders: find the items that the model itself would rank first,
+with a small budget of model calls per query. `crosscut VERB --help` explains each verb.
+"""
+EXAMPLES = """\
+examples:
+  crosscut index faq.jsonl --out faq.index --scorer cross-encoder/ms-marco-MiniLM-L6-v2
+  crosscut search faq.index "does my policy cover floods?" -k 10 --budget 200
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status.
+
+    >>> main(["search", "no.index", "floods?"])
+    2
+    """
+    args = _parser().parse_args(argv)
+    # What a terminal's encoding lacks is written as an escape, instead of ending the program.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except CrosscutError as error:
+        print(f"crosscut: error: {_in_flags(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\ncrosscut: {args.when_stopped}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has had enough (`crosscut search ... | head`). Python flushes stdout once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _parser() -> argparse.ArgumentParser:
+    from crosscut import __version__
+
+    parser = new_parser(None, "crosscut", ABOUT, EXAMPLES)
+    parser.add_argument("--version", action="version", version=f"crosscut {__version__}")
+    parser.set_defaults(when_stopped="stopped")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for verb in (index, search, rerank, eval, bench):
+        verb.add_parser(verbs)
+    return parser
+
+
+def _in_flags(message: str) -> str:
+    """Errors speak Python (`overwrite=True`, `scorer=`); here the same things are flags."""
+    return re.sub(
+        r"\b([a-z_]+)=(True\b|$)", lambda match: "--" + match[1].replace("_", "-"), message, flags=re.MULTILINE
+    )

@@ -1,0 +1,99 @@
+"""Models as the command line names them: what crosscut itself knows, and python:module:attribute."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crosscut.errors import CrosscutError
+
+if TYPE_CHECKING:
+    from crosscut.encoders import Encoder
+    from crosscut.index.index import Index
+    from crosscut.scorers import Scorer
+
+PYTHON = "python:"
+BUILT_IN = {"overlap": "python:crosscut.scorers.overlap:overlap"}
+
+
+def load_scorer(name: str | None) -> Scorer:
+    """The scorer that `--scorer` names; it keeps a name by which `open_index` finds it again.
+
+    >>> load_scorer("overlap").name
+    'python:crosscut.scorers.overlap:overlap'
+    """
+    from crosscut.scorers import as_scorer
+
+    if name is None:
+        raise CrosscutError(
+            "no scorer is given, and the model that comes with crosscut is for a later release: name one, such as "
+            "--scorer cross-encoder/ms-marco-MiniLM-L6-v2, or --scorer overlap (words in common) to try things out"
+        )
+    name = BUILT_IN.get(name, name)
+    return as_scorer(_import(name), name=name) if name.startswith(PYTHON) else as_scorer(_findable(name))
+
+
+def load_encoder(name: str) -> Encoder:
+    """The encoder that `--encoder` names.
+
+    >>> load_encoder("python:json:dumps")
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: python:json:dumps has no .encode(texts), so it is not an encoder
+    """
+    from crosscut.encoders import Encoder, ModelEncoder, as_encoder
+
+    if not name.startswith(PYTHON):
+        return as_encoder(_findable(name))
+    model = _import(name)
+    if isinstance(model, Encoder):
+        return model
+    if not callable(getattr(model, "encode", None)):
+        raise CrosscutError(f"{name} has no .encode(texts), so it is not an encoder")
+    return ModelEncoder(model, name=name)
+
+
+def open_index(folder: str, scorer: str | None, encoder: str | None, other_models: bool) -> Index:
+    """The index in `folder`, with the models that it names unless others are given."""
+    from crosscut.index.index import Index
+    from crosscut.index.store import Store
+
+    manifest = Store.open(folder).manifest
+    # Other names are resolved by the index itself, when it comes to need the model.
+    if scorer is None and manifest.scorer and manifest.scorer.name.startswith(PYTHON):
+        scorer = manifest.scorer.name
+    if encoder is None and manifest.encoder and manifest.encoder.name.startswith(PYTHON):
+        encoder = manifest.encoder.name
+    return Index.load(
+        folder,
+        scorer=None if scorer is None else load_scorer(scorer),
+        encoder=None if encoder is None else load_encoder(encoder),
+        other_models=other_models,
+    )
+
+
+def _findable(name: str) -> str:
+    """A folder by its full path, so that an index finds its model from wherever it is searched."""
+    return str(Path(name).resolve()) if Path(name).is_dir() else name
+
+
+def _import(name: str) -> Any:
+    module_name, _, attribute = name.removeprefix(PYTHON).partition(":")
+    if not module_name or not attribute:
+        raise CrosscutError(f"{name!r} is not of the form python:module:attribute")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise CrosscutError(
+            f"cannot import the module {module_name!r} of {name} ({problem}): it must be installed, or lie in "
+            f"the current folder, {Path.cwd()}"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise CrosscutError(f"{name}: the module {module_name!r} has no {attribute!r}")
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,123 @@
+"""`crosscut search`: ask an index."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from crosscut.cli.arguments import MODEL, Verbs, add_search_settings, at_least, new_parser
+from crosscut.cli.output import add_output_flags, check_text, write_results
+from crosscut.errors import CrosscutError
+from crosscut.types import Query
+
+ABOUT = """\
+Find the items that the scorer ranks first, as far as a budget of calls per query can tell. Every score
+shown is the model's own, never an estimate. Ask one query, or a file of them with --queries.
+"""
+EXAMPLES = """\
+examples:
+  crosscut search faq.index "does my policy cover floods?"
+  crosscut search faq.index "does my policy cover floods?" -k 5 --budget 50 --json
+  crosscut search faq.index --queries queries.jsonl -k 100 --format trec --out faq.run
+"""
+
+
+def add_parser(verbs: Verbs) -> None:
+    parser = new_parser(verbs, "search", ABOUT, EXAMPLES, help="find what the scorer ranks first")
+    add = parser.add_argument
+    add("folder", metavar="FOLDER", help="the index")
+    add(
+        "query", metavar="QUERY", nargs="?", help="what to ask; - reads queries from stdin, one a line or as jsonl"
+    )
+    add("--queries", metavar="FILE", help="a file of queries (.jsonl, .csv, .tsv, .txt), a BEIR folder, or -")
+    add("-k", type=at_least(1), default=10, metavar="K", help="how many hits (default: %(default)s)")
+    add(
+        "--budget",
+        type=at_least(1),
+        default=200,
+        metavar="B",
+        help="model calls that one query may cost (default: %(default)s)",
+    )
+    add(
+        "--method",
+        default="crosscut",
+        metavar="NAME",
+        help="exact, rerank, anncur, adacur, itemcur, fixeditem or crosscut (default: %(default)s)",
+    )
+    add_search_settings(parser)
+    add("--selection", metavar="NAME", help="how later rounds pick items: topk, softmax or random (default: topk)")
+    add(
+        "--anchor-share",
+        type=float,
+        metavar="X",
+        help="anncur, itemcur, fixeditem: the part of the budget for anchor items (default: 0.5)",
+    )
+    add("--exclude", nargs="+", action="extend", default=[], metavar="ID", help="items to leave out")
+    add(
+        "--only",
+        nargs="+",
+        action="extend",
+        metavar="ID",
+        help="search among these items only; a file is read as one id a line (default: all)",
+    )
+    add("--seed", type=at_least(0), default=0, metavar="S", help="seed of random draws (default: %(default)s)")
+    add("--trace", action="store_true", help="show what each round did")
+    add("--scorer", metavar="MODEL", help=f"{MODEL} (default: the one that the index was built with)")
+    add("--encoder", metavar="MODEL", help="likewise (default: the one that the index was built with)")
+    add(
+        "--other-models",
+        action="store_true",
+        help="accept models other than those of the index: its stored scores then come from another model",
+    )
+    add_output_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from crosscut.cli.models import open_index
+
+    queries, single = _queries(args.query, args.queries)
+    index = open_index(args.folder, args.scorer, args.encoder, args.other_models)
+    results = index.search(
+        [query.text for query in queries],
+        k=args.k,
+        budget=args.budget,
+        method=args.method,
+        exclude=args.exclude,
+        only=None if args.only is None else _ids(args.only),
+        seed=args.seed,
+        trace=args.trace,
+        rounds=args.rounds,
+        first=args.first,
+        selection=args.selection,
+        anchor_share=args.anchor_share,
+    )
+    write_results(queries, results, args, single)
+    return 0
+
+
+def _queries(text: str | None, path: str | None) -> tuple[list[Query], bool]:
+    """The queries, and whether it is a single one from the command line."""
+    from crosscut.data import read_queries
+
+    if (text is None) == (path is None):
+        raise CrosscutError('give either one query, "...", or a file of them with --queries')
+    if path is None and text is not None and text != "-":
+        return [Query("1", check_text(text))], True
+    queries = read_queries(path or "-")
+    for query in queries:
+        if not query.text.strip():
+            raise CrosscutError(f"query {query.id!r} is empty: give it some words")
+    return queries, False
+
+
+def _ids(values: list[str]) -> list[str]:
+    from crosscut.data.lines import read_lines
+
+    ids: list[str] = []
+    for value in values:
+        if Path(value).is_file():
+            ids += [line.strip() for _, line in read_lines(value) if line.strip()]
+        else:
+            ids.append(value)
+    return ids
