@@ -46,7 +46,7 @@ def make_plan(method: str, problem: Problem, budget: int, **settings: Any) -> Pl
             raise CrosscutError(
                 f"method {method!r} has no setting {name!r}; it knows: {', '.join(known) or 'none'}"
             )
-    if budget > problem.n_allowed:  # to have few items is no mistake: they are scored in as many rounds as they fill
+    if budget > problem.n_allowed:  # to have few items is no mistake: they get as many rounds as they fill
         budget = problem.n_allowed
         if "rounds" in given:
             given["rounds"] = min(given["rounds"], budget)

@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 
 from crosscut.search.features import wide
 from crosscut.search.prior import (
+    ROUNDING,
     Prior,
     anchor_weights,
     basis,
@@ -37,6 +38,7 @@ BELIEF = 10.0, 5.0  # what the start is worth against one anchor query: for the 
 START_SHARES = {"vectors": 0.1, "words": 0.1, "terms": 0.03}  # of the scores' variance, to begin with
 START_NOISE = 0.06
 STEADINESS = 20.0  # penalty on a variance's departure from its start, per squared e-fold
+FARTHEST = 7.0  # e-folds that it may depart at all: with nothing to explain, the noise would go to zero
 
 
 def learn(corpus: Corpus, anchors: Queries, seed: int = 0) -> Prior:
@@ -64,20 +66,24 @@ class _Lesson:
         self.count, self.size = self.scores.shape
         self.total = self.scores.sum(axis=0)
         mean = self.total / self.count
-        self.variance = float(np.mean((self.scores - mean) ** 2)) or 1.0
+        rounding = ROUNDING * float(np.abs(self.scores).max())
+        variance = float(np.mean((self.scores - mean) ** 2))
+        self.variance = variance if variance > rounding**2 else 1.0
         # Few anchor queries tell an item's mean badly: it is drawn to the common mean (empirical Bayes).
         self.trust = float(np.clip(1 - self.variance / self.count / max(mean.var(), 1e-12), 0.0, 1.0))
         self.common = float(mean.mean())
         self.mean = self._shrink(mean)
-        self.predicted, self.spread = None, 0.0
+        self.predicted: np.ndarray | None = None
+        self.spread = 0.0
         if corpus.anchor_vectors is not None and corpus.vectors is not None:
             # Leave-one-out weights of the regression on the other anchor queries, in closed form.
             inverse = np.linalg.inv(regression_matrix(corpus))
             weights = (np.eye(self.count) - inverse / np.diagonal(inverse)[:, None]).astype(np.float32)
             predicted = weights @ self.scores
             predicted -= weights.sum(axis=1, keepdims=True) * self._mean_without(np.arange(self.count))
-            self.spread = float(predicted.std())
-            self.predicted = predicted / np.float32(self.spread) if self.spread else None
+            spread = float(predicted.std())
+            if spread > rounding:
+                self.predicted, self.spread = predicted / np.float32(spread), spread
         self.names = list(raw_signals(self._problem(slice(0, 1))))
         if self.predicted is not None:
             self.names.append("anchors")
@@ -232,7 +238,9 @@ def _maximise(grams: np.ndarray, residuals: np.ndarray, start: np.ndarray) -> np
         penalty = 0.5 * STEADINESS * np.sum(apart**2)
         return value + penalty, 0.5 * variances * gradient + STEADINESS * apart
 
-    found = minimize(loss, np.log(start), jac=True, method="L-BFGS-B", options={"maxiter": 40})
+    begin = np.log(start)
+    bounds = np.stack([begin - FARTHEST, begin + FARTHEST], axis=1)
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
     return np.exp(found.x)
 
 

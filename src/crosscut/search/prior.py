@@ -32,6 +32,7 @@ START_OFFSET = 0.5
 
 NEARNESS = 0.3  # how fast an anchor query's say falls with its distance: exp((cosine − 1) / NEARNESS)
 RIDGE = 0.3  # of the regression on the anchor queries
+ROUNDING = 1e-6  # a spread below this share of the largest score is but float32's rounding of equal scores
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,10 @@ def basis(signals: list[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
 
 def standardise(scores: np.ndarray) -> np.ndarray:
     """Each query's scores with mean 0 and standard deviation 1 over the items."""
+    rounding = ROUNDING * np.abs(scores).max(axis=1, keepdims=True)
     scores = scores - scores.mean(axis=1, keepdims=True)
     spread = scores.std(axis=1, keepdims=True)
-    return (scores / np.where(spread > 0, spread, 1.0)).astype(np.float32)
+    return (scores / np.where(spread > rounding, spread, np.inf)).astype(np.float32)
 
 
 def nearness(queries: np.ndarray, anchors: np.ndarray) -> np.ndarray:
