@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from crosscut.cli import bench, eval, index, rerank, search
+from crosscut.cli import bench, demo, eval, index, rerank, search
 from crosscut.cli.arguments import new_parser
 from crosscut.errors import CrosscutError
 
@@ -18,6 +18,7 @@ with a small budget of model calls per query. `crosscut VERB --help` explains ea
 """
 EXAMPLES = """\
 examples:
+  crosscut demo
   crosscut index faq.jsonl --out faq.index --scorer cross-encoder/ms-marco-MiniLM-L6-v2
   crosscut search faq.index "does my policy cover floods?" -k 10 --budget 200
 """
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"crosscut {__version__}")
     parser.set_defaults(when_stopped="stopped")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb in (index, search, rerank, eval, bench):
+    for verb in (index, search, rerank, eval, bench, demo):
         verb.add_parser(verbs)
     return parser
 
