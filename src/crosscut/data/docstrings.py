@@ -27,7 +27,7 @@ MODULES = """
 
 
 def read_docstrings(modules: str = MODULES) -> list[Item]:
-    """Modules, classes, functions and methods with a docstring, by their full names; `modules` are parted by white space.
+    """Modules, classes, functions and methods with a docstring, by full name; `modules` are parted by space.
 
     >>> items = {item.id: item.text for item in read_docstrings("textwrap")}
     >>> items["textwrap.dedent"].splitlines()[0]

@@ -1,0 +1,76 @@
+"""The command line as a process of its own: pipes, signals, and how soon it answers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "crosscut.cli"]
+
+
+def crosscut(*argv, input=""):
+    return subprocess.run([*COMMAND, *map(str, argv)], input=input, capture_output=True, text=True, timeout=60)
+
+
+def test_stdin_to_index_to_stdin_to_run_to_eval(folder):
+    items = (folder / "items.jsonl").read_text()
+    built = crosscut("index", "-", "--out", "x", "--scorer", "overlap", input=items)
+    assert (built.returncode, built.stderr.count("hint:")) == (0, 2)
+    queries = '{"id": "q1", "text": "policy 7"}\n'
+    found = crosscut("search", "x", "-", "-k", 3, "--budget", 20, "--format", "trec", input=queries)
+    assert found.stdout.startswith("q1 Q0 a7 1 ") and found.stderr == ""
+    (folder / "qrels").write_text("q1 0 a7 1\n")
+    measured = crosscut("eval", "-", "--qrels", "qrels", "--json", input=found.stdout)
+    assert json.loads(measured.stdout)[0]["measures"]["RR@10"] == 1.0
+    reranked = crosscut("rerank", "policy 7", "--items", "-", "--scorer", "overlap", "--json", input=items)
+    assert json.loads(reranked.stdout)["hits"][0]["id"] == "a7"
+
+
+def test_help_needs_neither_numpy_nor_torch():
+    code = (
+        "import sys, crosscut.cli as cli; cli._parser(); assert not {'numpy', 'scipy', 'torch'} & set(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_a_reader_that_leaves_early_is_no_error(folder):
+    crosscut("index", "items.jsonl", "--out", "x", "--scorer", "overlap")
+    ask = subprocess.Popen(
+        [*COMMAND, "search", "x", "policy", "-k", "40", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    ask.stdout.close()
+    assert ask.stderr.read() == b""
+    assert ask.wait(timeout=60) == 141
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_interrupted_index_continues_without_repeating_finished_tiles(folder):
+    items, queries = 1100, 40  # 3 × 2 tiles of 16 × 1024
+    (folder / "many.txt").write_text("".join(f"text number {n}\n" for n in range(items)))
+    (folder / "anchors.txt").write_text("".join(f"number {n}\n" for n in range(queries)))
+    command = ["index", "many.txt", "--out", "x", "--scorer", "python:my_scorers:slow"]
+    command += ["--anchor-queries", "anchors.txt", "--json"]
+    first = subprocess.Popen([*COMMAND, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while len(list(folder.glob("x/scores/*.tiles/*.npy"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate(timeout=30)
+    assert first.returncode == 130
+    assert "stopped; finished work is kept" in err and "Traceback" not in err
+    tiles = len(list(folder.glob("x/scores/*.tiles/*.npy")))
+    before = (folder / "calls.log").read_text().splitlines()
+    (folder / "calls.log").unlink()
+
+    second = crosscut(*command)
+    assert second.returncode == 0
+    after = (folder / "calls.log").read_text().splitlines()
+    assert 2 <= tiles < 6
+    assert len(set(before) & set(after)) < 16  # at most what the unfinished tile had
+    assert len(set(before) | set(after)) == queries * 2
+    assert json.loads(second.stdout)["calls"] < items * queries
+    assert crosscut("search", "x", "number 7", "--json").returncode == 0
