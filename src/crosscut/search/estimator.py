@@ -14,12 +14,16 @@ import numpy as np
 
 from crosscut.search.blocks import Block, Dense
 
+RESOLUTION = 1e-6  # of a sum of float32 products, relative to its size, with room for some hundred items
+
 
 class Estimator:
     """Bayesian linear regression: prior mean, blocks of features, noise variance.
 
     `mean` is (Q, N), or None where not even the level of scores is known: it is then that of the first batch.
     `capacity` is the number of items per query that it must be able to hold: the budget.
+
+    Noise below what products of `dtype` can resolve is raised to that, or there might be no factor.
 
     >>> from crosscut.search.blocks import Shared
     >>> features = np.array([[1.0], [2.0], [3.0]])
@@ -42,6 +46,7 @@ class Estimator:
         self.blocks, self.noise, self.mean = blocks, noise, mean
         for block in blocks:
             block.reserve(queries, capacity, dtype)
+        self._resolution = RESOLUTION if dtype is np.float32 else 0.0
         self.n = 0
         self._inverse = np.zeros((queries, capacity, capacity))  # L⁻¹, where LLᵀ = Φ_S Φ_Sᵀ + noise
         self._whitened = np.zeros((queries, capacity))  # L⁻¹ (y − μ)
@@ -67,7 +72,8 @@ class Estimator:
     def _extend(self, across: np.ndarray, among: np.ndarray, residuals: np.ndarray) -> None:
         """Extend L by the block row [L21 L22], given the new rows' products with the old and with themselves."""
         old, new = slice(0, self.n), slice(self.n, self.n + among.shape[1])
-        among = among + self.noise * np.eye(among.shape[1])
+        noise = np.maximum(self.noise, self._resolution * np.diagonal(among, axis1=1, axis2=2))
+        among = among + noise[:, :, None] * np.eye(among.shape[1])
         inverse = self._inverse[:, old, old]
         l21 = across @ inverse.transpose(0, 2, 1)
         corner = self._invert_factor(among, among - l21 @ l21.transpose(0, 2, 1))
