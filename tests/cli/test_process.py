@@ -47,6 +47,23 @@ def test_a_reader_that_leaves_early_is_no_error(folder):
     assert ask.wait(timeout=60) == 141
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_told_in_one_line(folder):
+    with open("/dev/full", "w") as full:
+        command = [*COMMAND, "rerank", "policy", "--items", "items.jsonl", "--scorer", "overlap"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("crosscut: error: ") and ended.stderr.count("\n") == 1
+
+
+def test_data_is_utf8_whatever_the_terminal(folder):
+    command = [*COMMAND, "rerank", "flööd", "--items", "items.jsonl", "--scorer", "overlap", "--json"]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=60
+    )
+    assert json.loads(ended.stdout.decode("utf-8"))["query"] == "flööd"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_interrupted_index_continues_without_repeating_finished_tiles(folder):
     items, queries = 1100, 40  # 3 × 2 tiles of 16 × 1024

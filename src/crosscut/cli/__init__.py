@@ -46,9 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\ncrosscut: {args.when_stopped}", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader has had enough (`crosscut search ... | head`). Python flushes stdout once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()  # the reader has had enough: crosscut search ... | head
         return 141
+    except OSError as error:
+        print(f"crosscut: error: {error}", file=sys.stderr)  # such as a full disk
+        _give_up_stdout()
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     for verb in (index, search, rerank, eval, bench, demo):
         verb.add_parser(verbs)
     return parser
+
+
+def _give_up_stdout() -> None:
+    """Python flushes stdout once more at exit, which must not fail a second time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _in_flags(message: str) -> str:

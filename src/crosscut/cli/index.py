@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         "encoder": encoder.name if encoder else None,
     }
     if args.json:
-        print(json.dumps(built, ensure_ascii=False))
+        print(json.dumps(built))
     else:
         print(
             f"{args.out}: {len(items)} items, {len(queries)} anchor queries; "

@@ -58,6 +58,8 @@ def write_results(
 
     text = _render(queries, results, args, single)
     if args.out is None:
+        if args.format != "table" and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # data is UTF-8 whatever the terminal is
         sys.stdout.write(text)
         return
     with write_text(args.out) as file:

@@ -52,13 +52,20 @@ def add_parser(verbs: Verbs) -> None:
         metavar="X",
         help="anncur, itemcur, fixeditem: the part of the budget for anchor items (default: 0.5)",
     )
-    add("--exclude", nargs="+", action="extend", default=[], metavar="ID", help="items to leave out")
+    add(
+        "--exclude",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="ID",
+        help="items to leave out (default: none; after QUERY)",
+    )
     add(
         "--only",
         nargs="+",
         action="extend",
         metavar="ID",
-        help="search among these items only; a file is read as one id a line (default: all)",
+        help="search among these items only; a file is read as one id a line (default: all; after QUERY)",
     )
     add("--seed", type=at_least(0), default=0, metavar="S", help="seed of random draws (default: %(default)s)")
     add("--trace", action="store_true", help="show what each round did")
