@@ -1,16 +1,20 @@
 """What an index works out from its own contents: the term index and the learned prior.
 
 It lies in the folder `derived` and may be deleted at any time; it is then made anew. A stamp, written last,
-says which contents it belongs to, so that what a change or a kill left behind is never used.
+says which contents it belongs to and what its files hold, so that what a change, a kill or a bad disk left
+behind is never used.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +28,11 @@ from crosscut.search.problem import Corpus, Queries
 
 LEXICAL = {"bm25": BM25, "tfidf": TFIDF}
 STAMP = "derived.json"
+PRIOR = "prior.json"  # and these of its arrays, if there are any:
+ARRAYS = ("item_mean", "residuals")
+FORMAT = 1  # to be raised when what is learned, or how it is written, changes
+
+Stamp = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,14 +44,17 @@ class Derived:
 def derive(store: Store, parts: Parts, lexical: str | None, seed: int) -> Derived:
     """Read what is there and still fits; else make it, and keep it if the index is on disk."""
     folder = store.folder / "derived" if store.folder else None
-    stamp = {"contents": _fingerprint(store), "lexical": lexical}
+    stamp = {"format": FORMAT, "contents": _fingerprint(store, parts), "lexical": lexical} if folder else {}
     found = _read(folder, stamp) if folder else None
     if found:
         return found
     terms = LEXICAL[lexical]([item.content for item in parts.items]) if lexical else None
     derived = Derived(terms, learn(corpus_of(parts, terms), anchors_of(parts, terms), seed))
     if folder:
-        _write(folder, stamp, derived)
+        try:
+            _write(folder, stamp, derived)
+        except (OSError, CrosscutError) as error:  # a folder that is read-only, or full
+            warnings.warn(f"what was learned is not kept and must be learned at every load: {error}", stacklevel=2)
     return derived
 
 
@@ -68,43 +80,67 @@ def anchors_of(parts: Parts, terms: TermIndex | None) -> Queries:
 def queries_of(texts: Sequence[str], vectors: np.ndarray | None, terms: TermIndex | None) -> Queries:
     """Queries as a search sees them. Their texts seed their draws: alone or in a batch, they fall the same."""
     return Queries(
-        keys=[int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") for text in texts],
+        keys=[
+            int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "little")
+            for text in texts
+        ],
         vectors=vectors,
         lexical=np.array([terms.scores(text) for text in texts]).reshape(-1, len(terms)) if terms else None,
         terms=[terms.term_scores(text) for text in texts] if terms else None,
     )
 
 
-def _fingerprint(store: Store) -> str:
+def _fingerprint(store: Store, parts: Parts) -> str:
     manifest = store.manifest
     models = [str(manifest.scorer), str(manifest.encoder)]
-    return hashlib.sha256(json.dumps([asdict(manifest.contents), models]).encode()).hexdigest()
+    sha = hashlib.sha256(json.dumps([asdict(manifest.contents), models]).encode())
+    for row in parts.anchor_scores:  # a function may give other scores under the same name
+        sha.update(row.tobytes())
+    return sha.hexdigest()
 
 
-def _read(folder: Path, stamp: dict[str, str | None]) -> Derived | None:
+def _read(folder: Path, stamp: Stamp) -> Derived | None:
     try:
         keys = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-        if {name: keys.get(name) for name in stamp} != stamp:
+        files = keys.pop("files")
+        if keys != stamp or any(_checksum(folder / name) != checksum for name, checksum in files.items()):
             return None
         terms = TermIndex.load(folder / "lexical") if stamp["lexical"] else None
-        arrays: dict[str, np.ndarray | None] = {"item_mean": None, "residuals": None}
-        if keys["learned"]:
-            arrays = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in arrays}
-        return Derived(terms, Prior.from_json(keys["prior"], **arrays))
-    except (OSError, ValueError, KeyError, TypeError, CrosscutError):
+        arrays: dict[str, np.ndarray | None] = {}
+        for name in ARRAYS:
+            path = folder / f"{name}.npy"
+            arrays[name] = np.load(path, allow_pickle=False) if path.name in files else None
+        return Derived(terms, Prior.from_json(json.loads((folder / PRIOR).read_text(encoding="utf-8")), **arrays))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, CrosscutError):
         return None  # missing or damaged: it is made anew
 
 
-def _write(folder: Path, stamp: dict[str, str | None], derived: Derived) -> None:
+def _write(folder: Path, stamp: Stamp, derived: Derived) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / STAMP).unlink(missing_ok=True)
+    shutil.rmtree(folder / "lexical", ignore_errors=True)
     if derived.terms:
         derived.terms.save(folder / "lexical")
-    prior = derived.prior
-    for name in ("item_mean", "residuals"):
-        if (array := getattr(prior, name)) is not None:
-            with atomic_write(folder / f"{name}.npy", "wb") as file:
-                np.save(file, array, allow_pickle=False)
-    keys = {**stamp, "learned": prior.item_mean is not None, "prior": prior.to_json()}
-    with atomic_write(folder / STAMP) as file:
+    for name in ARRAYS:
+        path, array = folder / f"{name}.npy", getattr(derived.prior, name)
+        if array is None:
+            path.unlink(missing_ok=True)
+            continue
+        with atomic_write(path, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+    _write_json(folder / PRIOR, derived.prior.to_json())
+    files = sorted([*folder.glob("*.npy"), *folder.glob("lexical/*"), folder / PRIOR])
+    checksums = {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
+    _write_json(folder / STAMP, {**stamp, "files": checksums})
+
+
+def _write_json(path: Path, keys: dict[str, Any]) -> None:
+    with atomic_write(path) as file:
         json.dump(keys, file, indent=1)
+
+
+def _checksum(path: Path) -> str:
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            sha.update(chunk)
+    return sha.hexdigest()

@@ -8,16 +8,17 @@ from typing import Any, overload
 
 import numpy as np
 
-from crosscut.encoders import Encoder, as_encoder
+from crosscut.encoders import Encoder, ModelEncoder, as_encoder
 from crosscut.errors import CrosscutError
 from crosscut.index import change
 from crosscut.index.build import build
 from crosscut.index.derived import LEXICAL, corpus_of, derive, queries_of
+from crosscut.index.inputs import as_items, as_queries, listed
 from crosscut.index.lines import some
-from crosscut.index.manifest import Model
+from crosscut.index.manifest import Contents, Model
 from crosscut.index.store import Store
-from crosscut.scorers import Scorer, as_scorer
-from crosscut.search import DEFAULT_METHOD, make_plan
+from crosscut.scorers import PredictScorer, Scorer, TransformerScorer, as_scorer
+from crosscut.search import DEFAULT_METHOD, make_plan, settings_of
 from crosscut.search.loop import Outcome, run
 from crosscut.search.problem import Problem, batches
 from crosscut.types import Hit, Item, Query, Round, SearchResult, Seconds
@@ -36,6 +37,7 @@ class Index:
 
     def __init__(self, store: Store, scorer: Scorer | None, encoder: Encoder | None) -> None:
         self._store, self._scorer, self._encoder = store, scorer, encoder
+        self._contents: Contents | None = None
         self._refresh()
 
     @classmethod
@@ -70,6 +72,8 @@ class Index:
                 f"unknown lexical weighting {lexical!r}: choose from {', '.join(LEXICAL)}, or None"
             )
         scorer, encoder = as_scorer(scorer), None if encoder is None else as_encoder(encoder)
+        by_name = [kind for kind, model in (("scorer", scorer), ("encoder", encoder)) if _has_name(model)]
+        extra = {"lexical": lexical, "by_name": by_name}
         store = build(
             as_items(items),
             scorer=scorer,
@@ -82,9 +86,9 @@ class Index:
             tile=tile,
             progress=progress,
         )
-        if store.manifest.extra.get("lexical", "") != lexical:
+        if store.manifest.extra != {**store.manifest.extra, **extra}:
             with store.changing() as manifest:
-                store.update(extra={**manifest.extra, "lexical": lexical})
+                store.update(extra={**manifest.extra, **extra})
         return cls(store, scorer, encoder)
 
     @classmethod
@@ -118,14 +122,14 @@ class Index:
     def scorer(self) -> Scorer:
         """The scorer; loaded by the name in the index if none was given."""
         if self._scorer is None:
-            self._scorer = _reload("scorer", self._store.manifest.scorer, as_scorer)
+            self._scorer = self._reload("scorer", as_scorer)
         return self._scorer
 
     @property
     def encoder(self) -> Encoder | None:
         """The encoder, likewise; None if the index was built without."""
         if self._encoder is None and self._store.manifest.encoder is not None:
-            self._encoder = _reload("encoder", self._store.manifest.encoder, as_encoder)
+            self._encoder = self._reload("encoder", as_encoder)
         return self._encoder
 
     def add(self, items: Iterable[Item | str | Mapping[str, Any]], progress: bool = False) -> None:
@@ -136,13 +140,14 @@ class Index:
         >>> len(index)
         3
         """
-        made = as_items(items, start=len(self._parts.items))
+        made = as_items(items, start=len(self._parts.items), taken=self._positions)
         change.add_items(self._store, made, scorer=self.scorer, encoder=self.encoder, progress=progress)
         self._refresh()
 
     def add_anchor_queries(self, queries: Iterable[Query | str], progress: bool = False) -> None:
         """Add anchor queries: they are scored against every item."""
-        made = as_queries(queries, start=len(self._parts.anchor_queries))
+        anchors = self._parts.anchor_queries
+        made = as_queries(queries, start=len(anchors), taken={query.id for query in anchors})
         change.add_anchor_queries(self._store, made, scorer=self.scorer, encoder=self.encoder, progress=progress)
         self._refresh()
 
@@ -154,9 +159,8 @@ class Index:
         >>> [hit.id for hit in index.search("one")]
         ['b']
         """
-        change.delete(self._store, ids)
-        self._parts = self._store.parts()
-        self._positions = self._parts.positions()
+        change.delete(self._store, [ids] if isinstance(ids, str) else listed("ids", ids))
+        self._refresh()
 
     @overload
     def search(
@@ -187,10 +191,14 @@ class Index:
         are out of the question, or the only ones in it; they cost nothing. trace: keep what each round did.
         settings: those of the method (rounds, first, selection, anchor_share).
         """
-        texts = [query] if isinstance(query, str) else list(query)
-        _check_request(texts, k, budget)
+        texts = [query] if isinstance(query, str) else listed("queries", query)
+        _check_request(texts, k, budget, seed)
+        settings_of(method)
         allowed = self._allowed(exclude, only)
         results: list[SearchResult] = []
+        if allowed is not None and not allowed.any():  # nothing to be found, and nothing to be paid
+            results = [_nothing(text, trace) for text in texts]
+            return results[0] if isinstance(query, str) else results
         for batch in batches(len(texts), len(self._parts.items)):
             part = texts[batch]
             vectors = None if self.encoder is None else self.encoder.encode(part, role="query")
@@ -244,59 +252,52 @@ class Index:
         return None if allowed.all() else allowed
 
     def _find(self, ids: Iterable[str]) -> list[int]:
-        ids = [ids] if isinstance(ids, str) else list(ids)
+        ids = [ids] if isinstance(ids, str) else listed("ids", ids)
         unknown = [id for id in ids if id not in self._positions]
         if unknown:
             raise CrosscutError(f"the index has no item with the id {some(unknown)}")
         return [self._positions[id] for id in ids]
 
+    def _reload(self, kind: str, make: Any) -> Any:
+        manifest = self._store.manifest
+        built_with = {"scorer": manifest.scorer, "encoder": manifest.encoder}[kind]
+        assert built_with is not None
+        if kind not in manifest.extra.get("by_name", [kind]):
+            raise CrosscutError(
+                f"the index was built with {kind} {built_with.name!r}, an object of the program that built it: "
+                f"give it as {kind}="
+            )
+        try:
+            model = make(built_with.name)
+        except CrosscutError as error:
+            raise CrosscutError(
+                f"the index was built with {kind} {built_with.name!r}, which cannot be loaded by that name "
+                f"({error}): give it as {kind}="
+            ) from error
+        _check_model(kind, built_with, model)
+        return model
+
     def _refresh(self) -> None:
-        """Read the store anew, and what is derived from it."""
+        """Read the store anew, and what is derived from it unless that has not changed."""
         self._parts = self._store.parts()
         self._positions = self._parts.positions()
+        if self._contents == self._store.manifest.contents:
+            return
+        self._contents = self._store.manifest.contents
         lexical = self._store.manifest.extra.get("lexical", "bm25")
         derived = derive(self._store, self._parts, lexical, seed=0)
         self._terms = derived.terms
         self._corpus = corpus_of(self._parts, derived.terms, derived.prior)
 
 
-def as_items(items: Iterable[Item | str | Mapping[str, Any]], start: int = 0) -> list[Item]:
-    """Items of what a caller has; a plain text takes its position as id, counted from `start`.
-
-    >>> as_items(["one", {"id": 7, "text": "two", "title": "T"}])
-    [Item(id='0', text='one', title=''), Item(id='7', text='two', title='T')]
-    """
-    if isinstance(items, str):
-        raise CrosscutError("items must be a list, but is one string: put it in a list, or read a file first")
-    made = []
-    for position, item in enumerate(items, start):
-        if isinstance(item, str):
-            item = Item(str(position), item)
-        elif isinstance(item, Mapping):
-            id = item.get("id", item.get("_id", position))
-            if not isinstance(item.get("text"), str):
-                raise CrosscutError(f"item {id!r} has no text: a mapping needs the keys id and text")
-            item = Item(str(id), item["text"], str(item.get("title") or ""))
-        elif not isinstance(item, Item):
-            raise CrosscutError(f"item {position} is a {type(item).__name__}: give texts, mappings or Items")
-        made.append(item)
-    return made
+def _nothing(text: str, trace: bool) -> SearchResult:
+    return SearchResult(text, (), 0, 0, Seconds(0.0, 0.0, 0.0), () if trace else None)
 
 
-def as_queries(queries: Iterable[Query | str], start: int = 0) -> list[Query]:
-    """
-    >>> as_queries(["what?"])
-    [Query(id='0', text='what?')]
-    """
-    if isinstance(queries, str):
-        raise CrosscutError("anchor queries must be a list, but there is one string: put it in a list")
-    return [Query(str(n), query) if isinstance(query, str) else query for n, query in enumerate(queries, start)]
-
-
-def _check_request(texts: list[str], k: int, budget: int) -> None:
-    for name, value in (("k", k), ("budget", budget)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise CrosscutError(f"{name} must be a whole number of at least 1, but is {value!r}")
+def _check_request(texts: list[str], k: int, budget: int, seed: int) -> None:
+    for name, value, least in (("k", k, 1), ("budget", budget, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise CrosscutError(f"{name} must be a whole number of at least {least}, but is {value!r}")
     for position, text in enumerate(texts):
         if not isinstance(text, str):
             raise CrosscutError(f"query {position} is a {type(text).__name__}, not a string")
@@ -313,14 +314,6 @@ def _check_model(kind: str, built_with: Model | None, given: Scorer | Encoder) -
         )
 
 
-def _reload(kind: str, built_with: Model | None, make: Any) -> Any:
-    assert built_with is not None
-    try:
-        model = make(built_with.name)
-    except CrosscutError as error:
-        raise CrosscutError(
-            f"the index was built with {kind} {built_with.name!r}, which cannot be loaded by that name "
-            f"({error}): give it as {kind}="
-        ) from error
-    _check_model(kind, built_with, model)
-    return model
+def _has_name(model: Scorer | Encoder | None) -> bool:
+    """Whether the name of a model may find it again; that of a function finds, if anything, a stranger."""
+    return isinstance(model, TransformerScorer | PredictScorer | ModelEncoder) and model.digest() != ""
