@@ -38,10 +38,12 @@ def top(scores: np.ndarray, k: int) -> np.ndarray:
         return np.empty((*scores.shape[:-1], 0), dtype=np.intp)
     rows = np.atleast_2d(scores)
     cut = np.partition(rows, -k, axis=1)[:, -k, None]
-    above, at_cut = rows > cut, rows == cut
-    # The places left after everything above the cut go to the lowest positions at the cut.
-    places = k - above.sum(axis=1, keepdims=True)
-    chosen = above | (at_cut & (np.cumsum(at_cut, axis=1, dtype=np.int32) <= places))
+    chosen = rows >= cut
+    if np.count_nonzero(chosen) > len(rows) * k:
+        # Ties: the places left after everything above the cut go to the lowest positions at the cut.
+        above, at_cut = rows > cut, rows == cut
+        places = k - above.sum(axis=1, keepdims=True)
+        chosen = above | (at_cut & (np.cumsum(at_cut, axis=1, dtype=np.int32) <= places))
     positions = np.nonzero(chosen)[1].reshape(len(rows), k)
     order = ranking(np.take_along_axis(rows, positions, axis=1))
     return np.take_along_axis(positions, order, axis=1).reshape(*scores.shape[:-1], k)

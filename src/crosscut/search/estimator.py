@@ -50,6 +50,7 @@ class Estimator:
         self.n = 0
         self._inverse = np.zeros((queries, capacity, capacity))  # L⁻¹, where LLᵀ = Φ_S Φ_Sᵀ + noise
         self._whitened = np.zeros((queries, capacity))  # L⁻¹ (y − μ)
+        self._dual = np.zeros((queries, capacity))  # L⁻ᵀ L⁻¹ (y − μ): a sum over rows, so new rows add to it
 
     def add(self, positions: np.ndarray, scores: np.ndarray) -> None:
         """Take in the scores (Q, b) of the items at positions (Q, b)."""
@@ -81,6 +82,7 @@ class Estimator:
         self._inverse[:, new, new] = corner
         rest = residuals[:, :, None] - l21 @ self._whitened[:, old, None]
         self._whitened[:, new] = (corner @ rest)[:, :, 0]
+        self._dual[:, : new.stop] += (self._whitened[:, None, new] @ self._inverse[:, new, : new.stop])[:, 0]
 
     def _invert_factor(self, among: np.ndarray, schur: np.ndarray) -> np.ndarray:
         """L22⁻¹; `schur` is what the old rows leave unexplained of the products among the new ones."""
@@ -88,8 +90,7 @@ class Estimator:
 
     def _alpha(self) -> np.ndarray:
         """Dual weights (Q, n): (Φ_S Φ_Sᵀ + noise)⁻¹ (y − μ)."""
-        n = self.n
-        return (self._whitened[:, None, :n] @ self._inverse[:, :n, :n])[:, 0]
+        return self._dual[:, : self.n]
 
 
 class LeastSquares(Estimator):
@@ -132,6 +133,7 @@ class LeastSquares(Estimator):
             super()._extend(across, among, residuals)
             self._inverse[self._dependent] = 0.0  # of no more use, and must not grow without bound
             self._whitened[self._dependent] = 0.0
+            self._dual[self._dependent] = 0.0
 
     def _invert_factor(self, among: np.ndarray, schur: np.ndarray) -> np.ndarray:
         for query in np.flatnonzero(~self._dependent):
