@@ -39,7 +39,8 @@ class Dense(ABC):
         new = self.kept[:, self.n : n]
         new[...] = self.rows(positions)
         self.n = n
-        return new @ old.transpose(0, 2, 1), new @ new.transpose(0, 2, 1)
+        # BLAS is faster with the larger factor first, here and in Shared.predict.
+        return (old @ new.transpose(0, 2, 1)).transpose(0, 2, 1), new @ new.transpose(0, 2, 1)
 
     def values(self, alpha: np.ndarray) -> np.ndarray:
         return self.predict((alpha.astype(self.kept.dtype)[:, None] @ self.kept[:, : self.n])[:, 0])
@@ -70,7 +71,7 @@ class Shared(Dense):
         return self.features[positions] * self.scale[:, None, :]
 
     def predict(self, weights: np.ndarray) -> np.ndarray:
-        return (weights * self.scale).astype(self.features.dtype, copy=False) @ self.features.T
+        return (self.features @ (weights * self.scale).astype(self.features.dtype, copy=False).T).T
 
 
 class Own(Dense):
