@@ -10,6 +10,7 @@ from crosscut.search.prior import anchor_weights, basis, default_prior, make_blo
 from crosscut.search.problem import Problem
 
 SMALLEST_BATCH = 5
+MOST_ROUNDS = 40
 
 
 def crosscut(
@@ -22,7 +23,7 @@ def crosscut(
 ) -> Plan:
     """Like ADACUR, but with a prior that is learned from the anchor queries, and more to go by.
 
-    rounds: 20, or as many as leave each round 5 items. first: what picks the first batch; unless given, the
+    rounds: 40, or as many as leave each round 5 items; fewer make larger batches for the model. first: what picks the first batch; unless given, the
     scores that the prior expects. selection: how the others are picked, as in ADACUR.
     """
     prior = problem.corpus.prior or default_prior(problem)
@@ -41,7 +42,7 @@ def crosscut(
         capacity=budget,
     )
     if rounds is None:
-        rounds = min(20, max(1, budget // SMALLEST_BATCH))
+        rounds = min(MOST_ROUNDS, max(1, budget // SMALLEST_BATCH))
     return Plan(
         first=expected if first is None else problem.first_stage(first),
         sizes=split_evenly(budget, rounds),
