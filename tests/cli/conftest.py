@@ -70,9 +70,12 @@ def index(folder, capsys):
 def run(capsys):
     """Run the command line in this process: (status, stdout, stderr)."""
 
-    def run(*argv):
+    def run(*argv, trust=True):
+        words = [str(word) for word in argv]
+        if trust and words[:2] == ["search", "small.index"] and "--scorer" not in words:
+            words += ["--scorer", "python:my_scorers:words"]  # the user's own code, so it must be named
         try:
-            status = main([str(word) for word in argv])
+            status = main(words)
         except SystemExit as exit:  # argparse leaves this way
             status = exit.code
         said = capsys.readouterr()

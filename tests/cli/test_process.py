@@ -90,4 +90,5 @@ def test_interrupted_index_continues_without_repeating_finished_tiles(folder):
     assert len(set(before) & set(after)) < 16  # at most what the unfinished tile had
     assert len(set(before) | set(after)) == queries * 2
     assert json.loads(second.stdout)["calls"] < items * queries
-    assert crosscut("search", "x", "number 7", "--json").returncode == 0
+    scorer = ["--scorer", "python:my_scorers:slow"]
+    assert crosscut("search", "x", "number 7", "--json", *scorer).returncode == 0

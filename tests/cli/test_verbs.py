@@ -49,7 +49,8 @@ def test_index_as_json_is_all_there_is_on_stdout(run, folder):
     assert status == 0 and err == ""
     assert (built["items"], built["anchor_queries"], built["anchor_items"]) == (40, 2, 3)
     assert built["calls"] == (2 + 3) * 40
-    assert run("search", "x", "flood", "--method", "itemcur", "--budget", 10)[0] == 0
+    models = [*SCORER, "--encoder", "python:my_scorers:model"]
+    assert run("search", "x", "flood", "--method", "itemcur", "--budget", 10, *models)[0] == 0
 
 
 def test_a_second_index_command_calls_nothing(run, folder):
@@ -58,7 +59,14 @@ def test_a_second_index_command_calls_nothing(run, folder):
     assert json.loads(run(*command)[1])["calls"] == 0
 
 
-def test_search_finds_its_own_scorer_again(run, index):
+def test_an_index_runs_no_code_but_crosscuts_own_without_being_told(run, index, folder):
+    status, _, err = run("search", index, "policy 7", trust=False)
+    assert status == 2 and "give --scorer python:my_scorers:words if you trust that code" in err
+    assert run("index", "items.jsonl", "--out", "own", "--scorer", "overlap")[0] == 0
+    assert run("search", "own", "policy 7")[0] == 0
+
+
+def test_search_as_json(run, index):
     status, out, err = run("search", index, "policy 7", "-k", 2, "--budget", 40, "--json")
     result = json.loads(out)
     assert status == 0 and err == ""
@@ -71,7 +79,8 @@ def test_search_finds_its_own_scorer_again(run, index):
 def test_search_with_a_model_object_of_the_users_own(run, folder):
     model = "python:my_scorers:model"
     assert run("index", "items.jsonl", "--out", "x", "--scorer", model, "--encoder", model)[0] == 0
-    assert json.loads(run("search", "x", "policy 7", "--json")[1])["hits"][0]["id"] == "a7"
+    found = run("search", "x", "policy 7", "--scorer", model, "--encoder", model, "--json")[1]
+    assert json.loads(found)["hits"][0]["id"] == "a7"
 
 
 def test_search_prints_a_table_no_wider_than_the_terminal(run, index, monkeypatch):

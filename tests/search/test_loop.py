@@ -120,7 +120,7 @@ def test_every_round_asks_for_all_queries_at_once(world):
 def test_estimates_are_there_wherever_something_was_expected(world):
     outcome = search(world.problem(), "crosscut", 20, world.scores, rounds=2)
     assert all(np.isfinite(scored.estimates).all() for scored in outcome.rounds)
-    outcome = search(world.problem(), "crosscut", 20, world.scores, rounds=2, first="rrf")
+    outcome = search(world.problem(), "adacur", 20, world.scores, rounds=2)
     assert outcome.rounds[0].estimates is None
 
 

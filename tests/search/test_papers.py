@@ -250,10 +250,21 @@ def test_fixeditem_multiplies_scores_against_the_same_anchor_items(seed, budget,
     check_two_steps(outcome, item_scores, lambda chosen: item_scores[:k_i], test_scores)
 
 
-def test_fixeditem_needs_its_anchor_items():
+def test_fixeditem_goes_by_the_anchor_items_that_are_left():
+    item_scores, test_scores = gaussian(3, 4, items=20)
+    corpus = Corpus(20, item_anchors=np.array([2, 5, 7, 11]), item_scores=item_scores)
+    problem = Problem(corpus, Queries(range(3)), allowed=np.arange(20) != 5)
+    outcome = search(problem, "fixeditem", 8, test_scores)
+    assert outcome.rounds[0].positions[0].tolist() == [2, 7, 11]
+    expected = test_scores[:, [2, 7, 11]] @ item_scores[[0, 2, 3]]
+    chosen = outcome.rounds[1]
+    np.testing.assert_allclose(chosen.estimates, np.take_along_axis(expected, chosen.positions, axis=1), atol=1e-6)
+
+
+def test_fixeditem_needs_an_anchor_item():
     corpus = Corpus(6, item_anchors=np.array([2]), item_scores=np.ones((1, 6)))
     problem = Problem(corpus, Queries([0]), allowed=np.arange(6) != 2)
-    with pytest.raises(CrosscutError, match="filter excludes some"):
+    with pytest.raises(CrosscutError, match="all anchor items"):
         search(problem, "fixeditem", 4, np.ones((1, 6)))
 
 
@@ -306,11 +317,10 @@ def test_what_a_method_lacks_is_said(method, keys, message):
 @pytest.mark.parametrize(
     ("method", "budget", "keys", "message"),
     [
-        ("adacur", 4, {"rounds": 0}, "rounds must be at least 1"),
+        ("adacur", 4, {"rounds": 0}, "rounds must be a whole number of at least 1"),
         ("adacur", 4, {"rounds": 5}, "cannot be spent in 5 rounds"),
         ("adacur", 4, {"selection": "best"}, "unknown selection 'best'"),
         ("anncur", 4, {"anchor_share": 1.0}, "anchor_share must lie between 0 and 1"),
-        ("anncur", 1, {}, "budget of at least 2"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(method, budget, keys, message):

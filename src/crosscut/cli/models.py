@@ -62,15 +62,25 @@ def open_index(folder: str, scorer: str | None, encoder: str | None, other_model
     manifest = Store.open(folder).manifest
     # Other names are resolved by the index itself, when it comes to need the model.
     if scorer is None and manifest.scorer and manifest.scorer.name.startswith(PYTHON):
-        scorer = manifest.scorer.name
+        scorer = _own("scorer", manifest.scorer.name)
     if encoder is None and manifest.encoder and manifest.encoder.name.startswith(PYTHON):
-        encoder = manifest.encoder.name
+        encoder = _own("encoder", manifest.encoder.name)
     return Index.load(
         folder,
         scorer=None if scorer is None else load_scorer(scorer),
         encoder=None if encoder is None else load_encoder(encoder),
         other_models=other_models,
     )
+
+
+def _own(kind: str, name: str) -> str:
+    """A Python name that an index may bring along: only crosscut's own code runs without being asked for."""
+    if not name.startswith(f"{PYTHON}crosscut."):
+        raise CrosscutError(
+            f"the index was built with the {kind} {name}: give --{kind} {name} if you trust that code, "
+            "for an index does not run code by itself"
+        )
+    return name
 
 
 def _findable(name: str) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from tqdm import tqdm
@@ -58,9 +59,9 @@ class Matrix:
         if not Path(path).is_file():
             raise CrosscutError(f"there is no file {path}")
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files if name in cls.__dataclass_fields__}
-        except (OSError, ValueError, EOFError, KeyError) as error:
+        except (OSError, ValueError, EOFError, KeyError, BadZipFile, AttributeError, TypeError) as error:
             raise CrosscutError(f"{path} is not a readable .npz file: {error}") from error
         for name in ("scores", "anchors"):
             if name not in arrays:
@@ -89,6 +90,8 @@ class Matrix:
                 raise CrosscutError(f"{path}: {name} has {len(array)} rows, but there should be {length}")
         for name in ("scores", "item_embeddings", "query_embeddings", "lexical_scores"):
             array = getattr(self, name)
+            if array is not None and not (array.ndim == 2 and np.issubdtype(array.dtype, np.number)):
+                raise CrosscutError(f"{path}: {name} must be a table of numbers, not {array.dtype} {array.shape}")
             if array is not None and not np.isfinite(array).all():
                 query, item = np.argwhere(~np.isfinite(array))[0]
                 raise CrosscutError(f"{path}: {name} is not finite at row {query}, column {item}")
@@ -206,6 +209,8 @@ def _check(
     for method in methods:
         settings_of(method)
     for name, values in (("budget", budgets), ("k", ks)):
+        if not values:
+            raise CrosscutError(f"no {name} is given")
         if min(values) < 1:
             raise CrosscutError(f"{name} must be at least 1, but is {min(values)}")
     if max(ks) > matrix.scores.shape[1]:

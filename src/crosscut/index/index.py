@@ -306,10 +306,13 @@ def _check_request(texts: list[str], k: int, budget: int, seed: int) -> None:
 
 
 def _check_model(kind: str, built_with: Model | None, given: Scorer | Encoder) -> None:
-    if built_with != Model.of(given):
+    now = Model.of(given)
+    # The same weights are the same model, wherever they lie; without digests only the name is left to go by.
+    by = "digest" if built_with and built_with.digest and now.digest else "name"
+    if built_with is None or getattr(built_with, by) != getattr(now, by):
         was = f"{kind} {built_with}" if built_with else f"no {kind}"
         raise CrosscutError(
-            f"the index was built with {was}, but this is {kind} {Model.of(given)}: "
+            f"the index was built with {was}, but this is {kind} {now}: "
             "use the same, or say other_models=True if this is meant"
         )
 

@@ -29,12 +29,15 @@ def itemcur(problem: Problem, budget: int, *, anchor_share: float = 0.5) -> Plan
 def fixeditem(problem: Problem, budget: int, *, anchor_share: float = 0.5) -> Plan:
     """FIXEDITEM (§3.4): items and query are embedded by their scores against the same anchor items."""
     features = item_features(problem)
-    anchors = problem.corpus.item_anchors
-    assert anchors is not None
-    if problem.allowed is not None and not problem.allowed[anchors].all():
-        raise CrosscutError("fixeditem scores its anchor items, but the filter excludes some: use another method")
-    count = min(_anchor_count(budget, anchor_share), len(anchors))
-    return _plan(problem, budget, anchors[:count], features[:, :count])
+    assert problem.corpus.item_anchors is not None
+    # Anchor items that are deleted or filtered out stand aside, with their column of features.
+    able = np.arange(len(problem.corpus.item_anchors))
+    if problem.allowed is not None:
+        able = able[problem.allowed[problem.corpus.item_anchors]]
+    if not len(able):
+        raise CrosscutError("all anchor items of fixeditem are deleted or filtered out: use another method")
+    able = able[: _anchor_count(budget, anchor_share)]
+    return _plan(problem, budget, problem.corpus.item_anchors[able], features[:, able])
 
 
 def item_vectors(features: np.ndarray, anchors: np.ndarray) -> np.ndarray:
@@ -73,15 +76,12 @@ def _cur(problem: Problem, budget: int, anchor_share: float, features: np.ndarra
 
 
 def _anchor_count(budget: int, share: float) -> int:
-    if not 0 < share < 1:
-        raise CrosscutError(f"anchor_share must lie between 0 and 1, but is {share}")
-    if budget < 2:
-        raise CrosscutError("this method needs a budget of at least 2: one anchor item and one other")
-    return min(max(1, math.floor(budget * share)), budget - 1)
+    return max(1, math.floor(budget * share))
 
 
 def _plan(problem: Problem, budget: int, anchors: np.ndarray, vectors: np.ndarray) -> Plan:
     """The anchors in their order, then the best of the rest."""
     first = np.full((len(problem.queries), problem.corpus.size), -np.inf)
     first[:, anchors] = -np.arange(len(anchors))
-    return Plan(first=first, sizes=[len(anchors), budget - len(anchors)], fit=Projection(vectors))
+    rest = budget - len(anchors)
+    return Plan(first=first, sizes=[len(anchors), rest] if rest else [len(anchors)], fit=Projection(vectors))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from crosscut.first_stage import reciprocal_rank_fusion
 from crosscut.search.estimator import Estimator
 from crosscut.search.loop import Plan, split_evenly
-from crosscut.search.prior import anchor_weights, basis, default_prior, make_blocks, nearness, signals
+from crosscut.search.prior import anchor_weights, basis, default_prior, make_blocks, nearness, raw_signals, signals
 from crosscut.search.problem import Problem
 
 SMALLEST_BATCH = 5
@@ -23,8 +24,10 @@ def crosscut(
 ) -> Plan:
     """Like ADACUR, but with a prior that is learned from the anchor queries, and more to go by.
 
-    rounds: 40, or as many as leave each round 5 items; fewer make larger batches for the model. first: what picks the first batch; unless given, the
-    scores that the prior expects. selection: how the others are picked, as in ADACUR.
+    rounds: of equal size if given; else a fifth of the budget first, then up to 40 rounds of at least 5 items.
+    first: what picks the first batch; unless given, the scores that the prior expects, fused with the plain
+    first stages, so that what a plain retriever puts first is always looked at. selection: how the other
+    batches are picked, as in ADACUR.
     """
     prior = problem.corpus.prior or default_prior(problem)
     rows = basis(signals(problem, prior), (len(problem.queries), problem.corpus.size))
@@ -41,12 +44,26 @@ def crosscut(
         noise=prior.noise,
         capacity=budget,
     )
-    if rounds is None:
-        rounds = min(MOST_ROUNDS, max(1, budget // SMALLEST_BATCH))
+    plain = list(raw_signals(problem).values())
+    if first is None and (plain or prior.item_mean is not None):
+        order = reciprocal_rank_fusion([expected, *plain])
+    else:
+        order = problem.first_stage(first)
     return Plan(
-        first=expected if first is None else problem.first_stage(first),
-        sizes=split_evenly(budget, rounds),
+        first=order,
+        sizes=_sizes(budget) if rounds is None else split_evenly(budget, rounds),
         fit=fit,
         selection=selection,
-        first_estimates=first is None and prior.item_mean is not None,
+        expected=None if prior.item_mean is None else expected,
     )
+
+
+def _sizes(budget: int) -> list[int]:
+    """
+    >>> _sizes(20), _sizes(2), len(_sizes(1000))
+    ([5, 5, 5, 5], [2], 41)
+    """
+    first = min(budget, max(SMALLEST_BATCH, budget // 5))
+    rest = budget - first
+    rounds = min(MOST_ROUNDS, rest // SMALLEST_BATCH or 1)
+    return [first, *split_evenly(rest, min(rounds, rest))] if rest else [first]

@@ -32,16 +32,16 @@ class Fit(Protocol):
 class Plan:
     """A method, made ready for one batch of queries: everything in which methods differ.
 
-    `first` (Q, N) ranks the items for the first batch, and `first_estimates` says that it does so by
-    estimates of the score. `sizes` are the items per query in each round. Without `fit` the first ranking
-    serves to the end. `selection` chooses later batches: SAMPLEITEMS of ADACUR's Algorithm 2.
+    `first` (Q, N) ranks the items for the first batch; `expected` (Q, N) are the scores expected before any is
+    known, if there is anything to expect. `sizes` are the items per query in each round. Without `fit` the
+    first ranking serves to the end. `selection` chooses later batches: SAMPLEITEMS of ADACUR's Algorithm 2.
     """
 
     first: np.ndarray
     sizes: Sequence[int]
     fit: Fit | None = None
     selection: str = "topk"
-    first_estimates: bool = False
+    expected: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ def run(problem: Problem, plan: Plan, score_pairs: ScorePairs) -> Outcome:
     closed = np.zeros((len(problem.queries), problem.corpus.size), bool)
     if problem.allowed is not None:
         closed |= ~problem.allowed
-    values, are_estimates = plan.first, plan.first_estimates
+    values, estimates = plan.first, plan.expected
     for number, size in enumerate(plan.sizes):
         start = perf_counter()
         if number and plan.fit is not None:
-            values, are_estimates = plan.fit.estimate(), True
+            values = estimates = plan.fit.estimate()
         fitted = perf_counter()
         positions = _choose(problem, values, closed, size, plan.selection if number else "topk")
         np.put_along_axis(closed, positions, True, axis=1)
@@ -96,8 +96,8 @@ def run(problem: Problem, plan: Plan, score_pairs: ScorePairs) -> Outcome:
         scored = perf_counter()
         if plan.fit is not None and number + 1 < len(plan.sizes):
             plan.fit.add(positions, scores)
-        estimates = np.take_along_axis(values, positions, axis=1) if are_estimates else None
-        outcome.rounds.append(Scored(positions, estimates, scores))
+        guessed = None if estimates is None else np.take_along_axis(estimates, positions, axis=1)
+        outcome.rounds.append(Scored(positions, guessed, scores))
         fitting += (fitted - start) + (perf_counter() - scored)
         selecting += chosen - fitted
         scoring += scored - chosen
@@ -111,8 +111,6 @@ def split_evenly(budget: int, rounds: int) -> list[int]:
     >>> split_evenly(10, 4)
     [3, 3, 2, 2]
     """
-    if rounds < 1:
-        raise CrosscutError(f"rounds must be at least 1, but is {rounds}")
     if budget < rounds:
         raise CrosscutError(
             f"a budget of {budget} calls cannot be spent in {rounds} rounds: lower rounds, or raise the budget"
@@ -128,8 +126,6 @@ def _choose(problem: Problem, values: np.ndarray, closed: np.ndarray, size: int,
         values = values + np.stack(noise)
     elif selection == "random":
         values = problem.random()
-    elif selection != "topk":
-        raise CrosscutError(f"unknown selection {selection!r}: choose from {', '.join(SELECTIONS)}")
     return top(np.where(closed, -np.inf, values), size)
 
 

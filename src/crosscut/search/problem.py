@@ -98,8 +98,6 @@ class Problem:
             if name == "rrf" and len(there) < 2:
                 raise CrosscutError("first stage 'rrf' fuses encoder and lexical scores, but one is missing")
             return reciprocal_rank_fusion(there) if len(there) > 1 else there[0]
-        if name not in parts:
-            raise CrosscutError(f"unknown first stage {name!r}: choose from {', '.join(FIRST_STAGES)}")
         part = parts[name]
         if part is None:
             raise CrosscutError(f"first stage {name!r} is not possible: the index has no {name} scores")
