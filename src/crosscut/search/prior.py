@@ -23,6 +23,7 @@ BENDS = (1.5, 3.0)  # in standard deviations of the signal
 
 # Per signal: mean and standard deviation of the coefficients of (line, first bend, second bend) to begin with,
 # in standard deviations of the scores. Few anchor queries move them a little, many anchor queries altogether.
+# Set by what is learned on two data sets: docs/method.md, "Where the constants come from".
 START = {
     "similarity": ((0.0, 0.4, 0.0), (0.2, 0.5, 0.6)),
     "lexical": ((0.15, 0.2, 0.0), (0.2, 0.3, 0.3)),
