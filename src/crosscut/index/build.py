@@ -13,7 +13,7 @@ from crosscut.errors import CrosscutError
 from crosscut.index import manifest as names
 from crosscut.index.files import DiskFiles, Files, MemoryFiles, prepare_folder
 from crosscut.index.lines import block_of, check_unique, item_lines, query_lines
-from crosscut.index.manifest import ITEM_ANCHORS, MANIFEST, Contents, Manifest, Model
+from crosscut.index.manifest import FORMATS, ITEM_ANCHORS, MANIFEST, Contents, Manifest, Model
 from crosscut.index.steps import announce, commit, compute, write_texts
 from crosscut.index.store import Store, read_manifest
 from crosscut.types import Item, Query
@@ -34,6 +34,7 @@ def build(
     folder: str | Path | None = None,
     overwrite: bool = False,
     tile: tuple[int, int] = (16, 1024),
+    dtype: str = "float16",
     progress: bool = False,
 ) -> Store:
     """Score every anchor query (k_q of them) against every item, and encode both.
@@ -41,6 +42,7 @@ def build(
     Without `folder` the index stays in memory. `anchor_items` of the items, drawn with `seed`, are scored
     against every item as well (for `itemcur` and `fixeditem`). The same call into an unfinished folder
     continues; into a finished one it calls no model. `overwrite` starts over, whatever index is there.
+    `dtype`, float16 or int8, is how scores are stored.
 
     >>> from crosscut.scorers import as_scorer
     >>> scorer = as_scorer(lambda query, texts: [float(query in text) for text in texts])
@@ -52,7 +54,11 @@ def build(
     plan, texts = _plan_build(items, anchor_queries, anchor_items, seed)
     if len(tile) != 2 or min(tile) < 1:
         raise CrosscutError(f"tile is (anchor queries, items), both at least 1, not {tile}")
-    wanted = Manifest(Model.of(scorer), Model.of(encoder) if encoder else None, (int(tile[0]), int(tile[1])))
+    if dtype not in FORMATS:
+        raise CrosscutError(f"scores are stored as {' or '.join(FORMATS)}, not as {dtype!r}")
+    wanted = Manifest(
+        Model.of(scorer), Model.of(encoder) if encoder else None, (int(tile[0]), int(tile[1])), dtype=dtype
+    )
     files: Files = MemoryFiles()
     if folder is not None:
         prepare_folder(Path(folder))
@@ -103,6 +109,7 @@ def _check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder:
             ("scorer", found.scorer, wanted.scorer),
             ("encoder", found.encoder, wanted.encoder),
             ("tile", found.tile, wanted.tile),
+            ("store", found.dtype, wanted.dtype),
             ("number of items", there.item_count, plan.item_count),
             ("number of anchor queries", there.anchor_count, plan.anchor_count),
             ("deleted items", len(found.deleted), 0),

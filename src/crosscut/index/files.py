@@ -12,6 +12,7 @@ import numpy as np
 
 from crosscut.data.atomic import atomic_write
 from crosscut.errors import CrosscutError
+from crosscut.index.int8 import is_int8
 from crosscut.index.manifest import ITEM_ANCHORS, MANIFEST, looks_like_manifest
 
 # Its presence also marks a folder as ours, even when a kill came before the first index.json.
@@ -38,9 +39,9 @@ class Files(Protocol):
     def write_bytes(self, name: str, content: bytes) -> None: ...
 
     def read_array(self, name: str) -> np.ndarray:
-        """A two-dimensional float array, memory-mapped from disk; Damaged when missing or broken."""
+        """A table of floats, or int8 records, memory-mapped from disk; Damaged when missing or broken."""
 
-    def write_array(self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
+    def write_array(self, name: str, shape: tuple[int, ...], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
         """Write an array band of rows by band of rows, so that it need not fit into memory."""
 
     def remove(self, name: str) -> None:
@@ -80,7 +81,7 @@ class MemoryFiles:
             raise Damaged(f"{name} is missing from the index in memory")
         return self._arrays[name]
 
-    def write_array(self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
+    def write_array(self, name: str, shape: tuple[int, ...], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
         array = np.concatenate([band.astype(dtype, copy=False) for band in bands])
         array.flags.writeable = False
         self._arrays[name] = array
@@ -147,11 +148,12 @@ class DiskFiles:
                 raise Damaged(f"{path} is missing") from None
             except (ValueError, EOFError, TypeError, OverflowError) as error:
                 raise Damaged(f"{path} is damaged ({error})") from error
-        if not whole or array.ndim != 2 or array.dtype not in ("<f2", "<f4"):
-            raise Damaged(f"{path} is damaged (it is not a whole two-dimensional float array)")
+        is_table = array.ndim == 2 and array.dtype in ("<f2", "<f4")
+        if not whole or not (is_table or (array.ndim == 1 and is_int8(array))):
+            raise Damaged(f"{path} is damaged (it is not a whole table of floats or of int8)")
         return array
 
-    def write_array(self, name: str, shape: tuple[int, int], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
+    def write_array(self, name: str, shape: tuple[int, ...], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
         header = {"shape": shape, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(dtype)}
         with atomic_write(self._place(name), "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from crosscut.encoders.base import Encoder
     from crosscut.scorers.base import Scorer
 
-FORMAT = 1
+FORMAT = 2  # the newest that is read
+FORMATS = {"float16": 1, "int8": 2}  # how scores are stored: the oldest format that has it, which is written
 MANIFEST = "index.json"
 ITEM_ANCHORS = "item_anchors.json"
 
@@ -117,6 +118,7 @@ class Manifest:
     contents: Contents = field(default_factory=Contents)
     pending: Contents | None = None
     deleted: tuple[int, ...] = ()
+    dtype: str = "float16"  # of stored scores; single files may be float32 (see store.py)
     # Keys that this version does not know are kept when it rewrites the file.
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -135,11 +137,11 @@ class Manifest:
             "anchor_items": self.contents.item_anchors.count if self.contents.item_anchors else 0,
         }
         return {
-            "format": FORMAT,
+            "format": FORMATS[self.dtype],
             "state": self.state,
             "scorer": vars(self.scorer) if self.scorer else None,
             "encoder": vars(self.encoder) if self.encoder else None,
-            "dtype": "float16",
+            "dtype": self.dtype,
             "tile": list(self.tile),
             "counts": counts,
             **_contents_to_json(self.contents),
@@ -166,7 +168,10 @@ class Manifest:
                 contents=_contents_from_json(keys),
                 pending=_contents_from_json(keys["pending"]) if keys["pending"] else None,
                 deleted=tuple(int(position) for position in keys["deleted"]),
+                dtype=keys.get("dtype", "float16"),
             )
+            if manifest.dtype not in FORMATS:
+                raise ValueError(f"dtype {manifest.dtype!r} is unknown")
             extra = {key: value for key, value in keys.items() if key not in manifest._keys()}
             if any(not 0 <= position < manifest.contents.item_count for position in manifest.deleted):
                 raise ValueError("a deleted position is not in the index")

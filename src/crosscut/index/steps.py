@@ -18,7 +18,7 @@ from tqdm import tqdm
 from crosscut.errors import CrosscutError
 from crosscut.index import manifest as names
 from crosscut.index.files import Damaged
-from crosscut.index.manifest import Contents
+from crosscut.index.manifest import Contents, Manifest
 from crosscut.index.store import Store
 from crosscut.index.tiles import Grid, compact, fill, score_tile
 
@@ -89,7 +89,7 @@ def _score_jobs(
     for s, items in enumerate(segments):
         wanted = [(names.scores(b, s), queries) for b, queries in enumerate(blocks)]
         wanted += [(names.item_scores(s), anchors)] if anchors else []
-        jobs += [_score(scorer, name, queries, items, store.manifest.tile) for name, queries in wanted]
+        jobs += [_score(scorer, name, queries, items, store.manifest) for name, queries in wanted]
     return jobs
 
 
@@ -108,11 +108,12 @@ def _encode(encoder: Encoder, name: str, texts: list[str], role: Role, widths: s
     return Grid(name, len(texts), 1, (ENCODE_BATCH, 1), any_width=True), encode
 
 
-def _score(scorer: Scorer, name: str, queries: list[str], items: list[str], tile: tuple[int, int]) -> Job:
+def _score(scorer: Scorer, name: str, queries: list[str], items: list[str], manifest: Manifest) -> Job:
     def score(rows: slice, columns: slice) -> np.ndarray:
         return score_tile(scorer, queries[rows], items[columns])
 
-    return Grid(name, len(queries), len(items), tile), score
+    grid = Grid(name, len(queries), len(items), manifest.tile, int8=manifest.dtype == "int8")
+    return grid, score
 
 
 def _fill_all(store: Store, jobs: Sequence[Job], unit: str, progress: bool) -> None:

@@ -1,6 +1,6 @@
 """An index as stored: a folder (or its likeness in memory) and what can be read from it.
 
-Format 1; arrays are little-endian .npy, texts are UTF-8 lines of JSON:
+Format 1, or 2 where scores are int8; arrays are little-endian .npy, texts are UTF-8 lines of JSON:
 
     index.json                  what the index holds; a piece is in the index once this file says so
     items/000000.jsonl          one segment per build or add
@@ -14,6 +14,8 @@ Format 1; arrays are little-endian .npy, texts are UTF-8 lines of JSON:
     crosscut.lock               held by the process that writes
 
 Numbers are float16 (eleven significant bits: ample for logits); a file with a score beyond ±65504 is float32.
+Scores, but not vectors and tiles, may be int8 instead (int8.py): half as many bytes on disk; read, they are
+float32, in which a search has its anchor scores anyway.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import numpy as np
 from crosscut.errors import CrosscutError
 from crosscut.index import manifest as names
 from crosscut.index.files import Damaged, DiskFiles, Files
+from crosscut.index.int8 import is_int8, restore, shape_of
 from crosscut.index.lines import parse_items, parse_queries
 from crosscut.index.manifest import MANIFEST, Block, Contents, Manifest
 from crosscut.types import Item, Query
@@ -40,7 +43,7 @@ from crosscut.types import Item, Query
 class Parts:
     """All that searching needs, by item position. Deleted items keep their positions.
 
-    Arrays are read-only, and memory-mapped where they lie in one file.
+    Arrays are read-only, and memory-mapped where they lie in one file of floats.
     """
 
     items: list[Item]
@@ -196,8 +199,9 @@ class Store:
             array = self.files.read_array(f"{name}.npy")
         except Damaged as error:
             raise CrosscutError(f"{error}: {advice}") from error
-        if array.shape != (rows, columns or array.shape[1]):
-            raise CrosscutError(f"{self._path(f'{name}.npy')} is damaged (shape {array.shape}): {advice}")
+        shape = shape_of(array)
+        if shape != (rows, columns or shape[1]):
+            raise CrosscutError(f"{self._path(f'{name}.npy')} is damaged (shape {shape}): {advice}")
         return array
 
     def _path(self, name: str) -> str:
@@ -218,11 +222,23 @@ def _live_positions(items: Sequence[Item], deleted: np.ndarray) -> dict[str, int
 
 
 def _assemble(blocks: Sequence[Sequence[np.ndarray]], columns: int = 0) -> np.ndarray:
-    """The array that the blocks make up; a single one stays memory-mapped."""
+    """The array that the blocks make up; a single one of floats stays memory-mapped."""
     if not blocks:
         return np.zeros((0, columns), np.float16)
-    if len(blocks) == len(blocks[0]) == 1:
-        return blocks[0][0]
-    array = np.block([list(row) for row in blocks])
+    pieces = [piece for row in blocks for piece in row]
+    if len(pieces) == 1 and not is_int8(pieces[0]):
+        return pieces[0]
+    height = sum(len(row[0]) for row in blocks)
+    width = sum(shape_of(piece)[1] for piece in blocks[0])
+    dtype = np.result_type(*(np.float32 if is_int8(piece) else piece.dtype for piece in pieces))
+    array = np.empty((height, width), dtype)
+    top = 0
+    for row in blocks:
+        left, bottom = 0, top + len(row[0])
+        for piece in row:
+            right = left + shape_of(piece)[1]
+            restore(piece, out=array[top:bottom, left:right])
+            left = right
+        top = bottom
     array.flags.writeable = False
     return array

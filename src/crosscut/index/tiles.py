@@ -10,6 +10,7 @@ import numpy as np
 
 from crosscut.errors import CrosscutError
 from crosscut.index.files import Damaged, Files
+from crosscut.index.int8 import quantise, record_type, shape_of
 
 if TYPE_CHECKING:
     from crosscut.scorers.base import Scorer
@@ -53,6 +54,8 @@ class Tile:
 class Grid:
     """An array and how it is cut into tiles. `any_width`: vectors, as long as the encoder makes them.
 
+    `int8`: the tiles are floats all the same, and become int8 when they become one file.
+
     >>> grid = Grid("scores/q000000-i000000", rows=3, columns=5, tile=(2, 4))
     >>> [tile.name[-15:] for tile in grid.tiles()]
     ['r000000-c000000', 'r000000-c000001', 'r000001-c000000', 'r000001-c000001']
@@ -63,6 +66,7 @@ class Grid:
     columns: int
     tile: tuple[int, int]
     any_width: bool = False
+    int8: bool = False
 
     @property
     def file(self) -> str:
@@ -90,10 +94,10 @@ class Grid:
     def holds(self, files: Files, name: str, rows: int, columns: int) -> bool:
         """Whether the file is there, whole, and of the right shape."""
         try:
-            array = files.read_array(f"{name}.npy")
+            shape = shape_of(files.read_array(f"{name}.npy"))
         except Damaged:
             return False
-        return array.shape[0] == rows and (self.any_width or array.shape[1] == columns)
+        return shape[0] == rows and (self.any_width or shape[1] == columns)
 
     def is_complete(self, files: Files) -> bool:
         return self.holds(files, self.name, self.rows, self.columns)
@@ -131,6 +135,9 @@ def _merge(files: Files, grid: Grid) -> None:
     bands = (
         np.concatenate([files.read_array(f"{tile.name}.npy") for tile in band], axis=1) for band in grid.bands()
     )
+    if grid.int8:
+        files.write_array(grid.file, (grid.rows,), record_type(width), map(quantise, bands))
+        return
     dtype = np.result_type(*(dtype for dtype, _ in kinds)).newbyteorder("<")
     files.write_array(grid.file, (grid.rows, width), dtype, bands)
 
