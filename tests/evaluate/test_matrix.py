@@ -9,7 +9,7 @@ import pytest
 
 from crosscut.data import write_beir
 from crosscut.errors import CrosscutError
-from crosscut.evaluate.matrix import Matrix, bench_matrix
+from crosscut.evaluate.matrix import Matrix, MatrixBench, bench_matrix
 from crosscut.types import Item, Query
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -114,6 +114,21 @@ def test_fewer_anchor_queries_are_the_first_ones_and_the_test_queries_stay():
         alike = bench_matrix(small, [method], [20], [5])[0]
         assert few.anchors == alike.anchors == 4
         assert few.recall == alike.recall
+
+
+def test_store_rounds_the_anchor_scores_and_no_others():
+    scores = arrays()["scores"].astype(np.float32)
+    scores[:ANCHORS, 0] = 2000.0  # so that a step of int8 is as large as most scores, and rounding shows
+    low, high = scores.min(axis=1, keepdims=True), scores.max(axis=1, keepdims=True)
+    step = (high - low) / 254
+    rounded = (low + high) / 2 + step * np.rint((scores - (low + high) / 2) / step)
+    rounded[ANCHORS:] = scores[ANCHORS:]
+
+    def positions(scores, store):
+        return MatrixBench(matrix(scores=scores), ANCHORS, None, store).run("adacur", 20, 0, {}).positions.tolist()
+
+    assert positions(scores, "int8") == positions(rounded, None) != positions(scores, None)
+    assert positions(scores, "float16") == positions(scores.astype(np.float16), None)
 
 
 def test_no_anchor_queries_leave_the_default_to_its_vectors_and_words():
@@ -231,6 +246,7 @@ def test_a_broken_file_is_refused(tmp_path, kind):
         (["rerank"], [5], [81], {}, "k is 81, but the matrix has only 80 items"),
         (["rerank"], [5], [1], {"anchors": 13}, "has 12 anchor queries, but 13 are asked for"),
         (["rerank"], [5], [1], {"anchors": -1}, "has 12 anchor queries, but -1 are asked for"),
+        (["rerank"], [5], [1], {"store": "int4"}, "stored as float16 or int8, not as 'int4'"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(methods, budgets, ks, keys, message):

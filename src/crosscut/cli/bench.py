@@ -73,6 +73,11 @@ def _add_matrix(benches: Verbs) -> None:
         metavar="S,...",
         help="seeds of random draws; figures are means over them (default: %(default)s)",
     )
+    add(
+        "--store",
+        choices=["float16", "int8"],
+        help="round the anchor scores as an index that keeps them so (default: take them as they are)",
+    )
     add("--json", action="store_true", help="print a JSON array of rows instead of a table")
     parser.set_defaults(run=run_matrix)
 
@@ -88,6 +93,7 @@ def run_matrix(args: argparse.Namespace) -> int:
         anchors=args.anchors,
         data=args.data,
         seeds=args.seed,
+        store=args.store,
         progress=True,
         rounds=args.rounds,
         first=args.first,

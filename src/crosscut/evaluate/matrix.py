@@ -17,6 +17,9 @@ from crosscut.data import read_items, read_queries
 from crosscut.encoders.base import to_unit_length
 from crosscut.errors import CrosscutError
 from crosscut.first_stage import BM25, TermIndex, top
+from crosscut.index.int8 import quantise, restore
+from crosscut.index.manifest import FORMATS
+from crosscut.index.tiles import compact
 from crosscut.search import make_plan, settings_of
 from crosscut.search.learn import learn
 from crosscut.search.loop import run
@@ -107,12 +110,14 @@ def bench_matrix(
     anchors: int | None = None,
     data: str | Path | None = None,
     seeds: Sequence[int] = (0,),
+    store: str | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> list[Row]:
     """Run every method at every budget on the test queries; figures are means over `seeds`.
 
     `anchors`: use the first so many of the anchor queries. `data`: a BEIR folder, to join texts by id.
+    `store`: round the anchor scores as an index that keeps them as float16 or int8; None takes them as they are.
     `settings` (rounds, first) go to the methods that know them.
 
     >>> matrix = Matrix(np.random.default_rng(0).normal(size=(20, 50)), anchors=10)
@@ -121,7 +126,9 @@ def bench_matrix(
     """
     anchors = matrix.anchors if anchors is None else anchors
     _check(matrix, methods, budgets, ks, anchors)
-    bench = MatrixBench(matrix, anchors, data)
+    if store not in (None, *FORMATS):
+        raise CrosscutError(f"scores are stored as {' or '.join(FORMATS)}, not as {store!r}")
+    bench = MatrixBench(matrix, anchors, data, store)
     truth = top(matrix.scores[matrix.anchors :].astype(np.float32), max(ks))
     rows = []
     runs = [(method, budget) for method in methods for budget in budgets]
@@ -147,7 +154,7 @@ class _Found:
 class MatrixBench:
     """The matrix as a corpus, its rows as anchor queries and test queries."""
 
-    def __init__(self, matrix: Matrix, anchors: int, data: str | Path | None) -> None:
+    def __init__(self, matrix: Matrix, anchors: int, data: str | Path | None, store: str | None = None) -> None:
         self.matrix = matrix
         self.terms: TermIndex | None = None
         self.texts: list[str] = []
@@ -159,7 +166,7 @@ class MatrixBench:
             size=matrix.scores.shape[1],
             vectors=vectors,
             words=self.terms.unit_rows() if self.terms else None,
-            anchor_scores=matrix.scores[:anchors] if anchors else None,
+            anchor_scores=_as_stored(matrix.scores[:anchors], store) if anchors else None,
             anchor_vectors=self.anchors.vectors if anchors and vectors is not None else None,
         )
         self.test = self._queries(range(matrix.anchors, len(matrix.scores)))
@@ -197,6 +204,13 @@ class MatrixBench:
         if vectors is None or self.matrix.item_embeddings is None or self.matrix.query_embeddings is None:
             return None
         return to_unit_length(vectors if rows is None else vectors[rows.start : rows.stop])
+
+
+def _as_stored(scores: np.ndarray, store: str | None) -> np.ndarray:
+    """The scores after they were written to an index and read again."""
+    if store == "int8":
+        return restore(quantise(compact(scores)))
+    return compact(scores) if store == "float16" else scores
 
 
 def _look_up(scores: np.ndarray, rows: np.ndarray, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
