@@ -33,5 +33,5 @@ $(VENV)/core: pyproject.toml constraints.txt | $(BIN)/python
 # torch first, and pinned: whatever asks for it afterwards is content with what is there.
 $(VENV)/dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) torch
-	$(PIP) -e ".[torch,faiss]" pytest pytest-timeout hypothesis ruff mypy
+	$(PIP) -e ".[torch,faiss,remote]" pytest pytest-timeout hypothesis ruff mypy
 	@touch $@ $(VENV)/core

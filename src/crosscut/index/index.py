@@ -17,7 +17,7 @@ from crosscut.index.inputs import as_items, as_queries, listed
 from crosscut.index.lines import some
 from crosscut.index.manifest import Contents, Model
 from crosscut.index.store import Store
-from crosscut.scorers import PredictScorer, Scorer, TransformerScorer, as_scorer
+from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, as_scorer
 from crosscut.search import DEFAULT_METHOD, make_plan, settings_of
 from crosscut.search.loop import Outcome, run
 from crosscut.search.problem import Problem, batches
@@ -277,6 +277,8 @@ class Index:
                 f"the index was built with {kind} {built_with.name!r}, which cannot be loaded by that name "
                 f"({error}): give it as {kind}="
             ) from error
+        if isinstance(model, RemoteScorer):
+            model.withhold_key()
         _check_model(kind, built_with, model)
         return model
 
@@ -322,4 +324,6 @@ def _check_model(kind: str, built_with: Model | None, given: Scorer | Encoder) -
 
 def _has_name(model: Scorer | Encoder | None) -> bool:
     """Whether the name of a model may find it again; that of a function finds, if anything, a stranger."""
+    if isinstance(model, RemoteScorer):
+        return True
     return isinstance(model, TransformerScorer | PredictScorer | ModelEncoder) and model.digest() != ""

@@ -13,12 +13,25 @@ from crosscut.scorers.base import Scorer
 from crosscut.scorers.function import FunctionScorer
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.scorers.predict import PredictScorer
+from crosscut.scorers.remote import CohereScorer, RemoteScorer, TeiScorer
 from crosscut.scorers.transformer import TransformerScorer
 
-__all__ = ["FunctionScorer", "MatrixScorer", "PredictScorer", "Scorer", "TransformerScorer", "as_scorer"]
+__all__ = [
+    "CohereScorer",
+    "FunctionScorer",
+    "MatrixScorer",
+    "PredictScorer",
+    "RemoteScorer",
+    "Scorer",
+    "TeiScorer",
+    "TransformerScorer",
+    "as_scorer",
+]
 
 # Asked from top to bottom: a torch module with `.predict` is callable too, and must be taken by `.predict`.
 _BACKENDS: list[tuple[Callable[[Any], bool], Callable[..., Scorer]]] = [
+    (lambda obj: isinstance(obj, str) and obj.startswith("cohere:"), CohereScorer),
+    (lambda obj: isinstance(obj, str) and obj.startswith("tei:"), TeiScorer),
     (lambda obj: isinstance(obj, str | Path), TransformerScorer),
     (lambda obj: callable(getattr(obj, "predict", None)), PredictScorer),
     (callable, FunctionScorer),
