@@ -63,6 +63,9 @@ class HttpServer:
         self._backoff, self._longest_wait = backoff, longest_wait
         self._connection: _Connection | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_connection": None}  # the settings travel to other processes, sockets do not
+
     @property
     def is_local(self) -> bool:
         return urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
