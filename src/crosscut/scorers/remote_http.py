@@ -180,7 +180,11 @@ class _Connection:
         )
         self.slots = asyncio.Semaphore(concurrency)
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, name="crosscut-remote", daemon=True).start()
+        threading.Thread(target=self._run, name="crosscut-remote", daemon=True).start()
+
+    def _run(self) -> None:
+        self.loop.run_forever()
+        self.loop.close()
 
     def close(self) -> None:
         async def end() -> None:
