@@ -53,7 +53,7 @@ def pairs():
 def test_agrees_with_the_cross_encoder_in_raw_logits(folder, pairs):
     model = sentence_transformers.CrossEncoder(str(folder), device="cpu")
     raw = model.predict(pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False)
-    ours = as_scorer(folder, batch_size=7, device="cpu").score(pairs)
+    ours = as_scorer(folder, batch_tokens=50, device="cpu").score(pairs)
     wrapped = as_scorer(model).score(pairs)
     assert raw.std() > 0.1
     np.testing.assert_allclose(ours, raw, atol=1e-4)
@@ -73,8 +73,8 @@ def test_cross_encoder_object(folder):
 
 
 def test_batching_changes_nothing(folder, pairs):
-    one_by_one = TransformerScorer(folder, batch_size=1, device="cpu").score(pairs)
-    together = TransformerScorer(str(folder), batch_size=1000, device="cpu").score(pairs)
+    one_by_one = TransformerScorer(folder, batch_tokens=1, device="cpu").score(pairs)
+    together = TransformerScorer(str(folder), batch_tokens=10**6, device="cpu").score(pairs)
     np.testing.assert_allclose(one_by_one, together, atol=1e-4)
 
 
@@ -128,7 +128,7 @@ def test_a_name_that_no_hub_knows(monkeypatch):
     [
         ({"max_length": 3}, "at least 5 and at most 16"),
         ({"max_length": 17}, "at least 5 and at most 16"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1"),
         ({"dtype": "int8"}, "dtype must be one of"),
     ],
 )

@@ -63,6 +63,11 @@ class Template:
             between=([*self.between[0], item_marker], [*self.between[1], self.item_type]),
         )
 
+    def untyped(self) -> Template:
+        """The same for a model that is given no token types."""
+        parts = ((ids, [0] * len(ids)) for ids, _ in (self.before, self.between, self.after))
+        return Template(*parts, query_type=0, item_type=0)
+
     @property
     def size(self) -> int:
         """Tokens that every pair has beside those of its texts."""
@@ -132,7 +137,8 @@ class PairTokens:
 
     A query is cut to `query_tokens` and an item to `item_tokens` of its own tokens. If the pair is then still
     longer than `max_length` (special tokens included), the longer of the two texts is cut first, as tokenizers
-    do by default. `None` is no limit. `tokenizer` is a `tokenizers.Tokenizer`; it is not changed.
+    do by default. `None` is no limit. `tokenizer` is a `tokenizers.Tokenizer`; it is not changed. `markers` are
+    put at the head of query and item; without `types` all token types are 0.
     """
 
     def __init__(
@@ -142,11 +148,14 @@ class PairTokens:
         query_tokens: int | None = None,
         item_tokens: int | None = None,
         markers: tuple[int, int] | None = None,
+        types: bool = True,
     ) -> None:
         plain = type(tokenizer).from_str(tokenizer.to_str())
         plain.no_truncation()
         plain.no_padding()
         self.template = Template.of(plain)
+        if not types:
+            self.template = self.template.untyped()
         if markers:
             self.template = self.template.marked(*markers)
         self.store = TokenStore(plain)
@@ -236,13 +245,21 @@ def length_batches(lengths: np.ndarray, tokens: int, waste: float = 0.0) -> Iter
     [[1, 3], [0, 2]]
     """
     order = np.argsort(-lengths, kind="stable")
-    ranked = lengths[order]
     start = 0
     while start < len(order):
-        longest = int(ranked[start])
-        end = min(start + max(1, tokens // longest), len(order))
-        used = np.cumsum(ranked[start:end])
-        full = used >= (1 - waste) * longest * np.arange(1, end - start + 1)
-        end = start + (len(full) if full.all() else int(np.argmin(full)))
+        end = batch_end(lengths[order], start, tokens, waste)
         yield order[start:end]
         start = end
+
+
+def batch_end(lengths: np.ndarray, start: int, tokens: int, waste: float = 0.0) -> int:
+    """Where the batch that begins at `start` ends, `lengths` being sorted; see `length_batches`.
+
+    >>> batch_end(np.array([5, 5, 3, 3]), 0, tokens=100), batch_end(np.array([5, 5, 3, 3]), 0, 100, waste=0.5)
+    (2, 4)
+    """
+    longest = int(lengths[start])
+    end = min(start + max(1, tokens // longest), len(lengths))
+    used = np.cumsum(lengths[start:end])
+    full = used >= (1 - waste) * longest * np.arange(1, end - start + 1)
+    return end if full.all() else start + int(np.argmin(full))

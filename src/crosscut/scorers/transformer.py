@@ -1,24 +1,34 @@
-"""A cross-encoder from the Hugging Face hub or a folder, run by torch."""
+"""A cross-encoder from the Hugging Face hub or a folder, run by torch as fast as the machine allows."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers.base import Pair, Scorer
 from crosscut.scorers.model_files import folder_digest, loading, model_location, needs_torch
+from crosscut.scorers.tokens import PairTokens, TokenPairs, batch_end
+
+if TYPE_CHECKING:
+    import torch
 
 
 class TransformerScorer(Scorer):
-    """A sequence-classification model with one label; its logit is the score.
+    """A sequence-classification model whose logit is the score, or a model with marked vectors ([EMB]).
 
-    `max_length` is what the model can read unless you ask for less; `truncated` counts the pairs that were
-    cut to it. `device` is the GPU if there is one; `dtype` is float16 on a GPU and float32 elsewhere. Weights
-    are read from safetensors files only, as the older format can run code.
+    Texts are tokenised once and pairs are put together from their tokens. A query is cut to `query_tokens` and
+    an item to `item_tokens` of its own tokens, and a pair that is still longer than `max_length` loses the end
+    of its longer text first; `truncated` counts the pairs that lost a token. Without these limits, only what
+    the model cannot read is cut. `label` says which logit of several is the score.
+
+    `device` is the GPU if there is one; `dtype` is float16 on a GPU and float32 elsewhere. `batch_tokens` is
+    how many tokens are scored at once; it is halved when memory runs out. Weights are read from safetensors
+    files only, as the older format can run code.
 
     >>> TransformerScorer(Path("no/such/folder"))
     Traceback (most recent call last):
@@ -29,127 +39,95 @@ class TransformerScorer(Scorer):
         self,
         model: str | Path,
         *,
-        batch_size: int = 32,
+        query_tokens: int | None = None,
+        item_tokens: int | None = None,
         max_length: int | None = None,
+        label: int | None = None,
+        batch_tokens: int | None = None,
         device: str | None = None,
         dtype: str | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise CrosscutError(f"batch_size must be at least 1, but is {batch_size}")
+        if batch_tokens is not None and batch_tokens < 1:
+            raise CrosscutError(f"batch_tokens must be at least 1, but is {batch_tokens}")
         location = model_location(model)
         with needs_torch(f"the model {str(model)!r}"):
-            import torch
-            from transformers import AutoTokenizer
+            from crosscut.scorers import torch_models
         self.name = str(model)
         self.truncated = 0
-        self.batch_size = batch_size
-        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = dtype or ("float16" if self.device.startswith("cuda") else "float32")
+        self.device = torch_models.pick_device(device)
+        self._type = torch_models.pick_dtype(dtype, self.device)
         with loading(location):
-            self._folder = _snapshot(location)
-            self._tokenizer = AutoTokenizer.from_pretrained(location)
-            self._model = _load(location).to(device=self.device, dtype=_torch_dtype(dtype)).eval()
-        self.max_length = _max_length(self._tokenizer, self._model, max_length, self.name)
+            loaded = torch_models.load(location, label, self.device, self._type)
+        self.max_length = torch_models.longest(loaded, max_length, self.name)
+        self.tokens = PairTokens(
+            loaded.tokenizer.backend_tokenizer,
+            self.max_length,
+            query_tokens,
+            item_tokens,
+            loaded.markers,
+            types="token_type_ids" in loaded.tokenizer.model_input_names,
+        )
+        self._runner = torch_models.runner(loaded, self.tokens, self.device)
+        self.batch_tokens = batch_tokens or torch_models.fitting_tokens(loaded.model, self.device)
+        self._folder = loaded.folder
+        self._policy = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
+        self._policy |= {"label": label}
         self._digest: str | None = None
 
     def digest(self) -> str:
+        """Of the weights, and of every option that changes scores."""
         if self._digest is None:
             self._digest = folder_digest(self._folder)
+            if chosen := {key: value for key, value in self._policy.items() if value is not None}:
+                self._digest = hashlib.sha256(f"{self._digest} {sorted(chosen.items())}".encode()).hexdigest()[:16]
         return self._digest
 
     def _score(self, pairs: Sequence[Pair]) -> np.ndarray:
         import torch
-        from transformers import DataCollatorWithPadding
 
-        encoded = self._encode(pairs)
-        pad = DataCollatorWithPadding(self._tokenizer)
-        # Pairs of like length share a batch, so that little of it is padding; the longest go first, so that
-        # memory runs out at once or never.
-        order = sorted(range(len(pairs)), key=lambda i: -len(encoded["input_ids"][i]))
-        scores = np.empty(len(pairs), dtype=np.float32)
+        encoded = self.tokens.pairs(pairs)
+        self.truncated += encoded.truncated
+        # The longest first, so that memory runs out at once or never.
+        order = np.argsort(-encoded.lengths, kind="stable")
+        scores = np.empty(len(pairs), np.float32)
         with torch.inference_mode():
-            for start in range(0, len(order), self.batch_size):
-                chosen = order[start : start + self.batch_size]
-                batch = pad([{key: values[i] for key, values in encoded.items()} for i in chosen])
-                logits = self._model(**batch.to(self.device)).logits
-                scores[chosen] = logits.squeeze(-1).float().cpu().numpy()
+            # Nothing waits for the GPU until all of its work has been handed to it.
+            scores[order] = torch.cat(self._run(encoded, order)).cpu().numpy()
         return scores
 
-    def _encode(self, pairs: Sequence[Pair]) -> dict[str, list[list[int]]]:
-        queries, items = [query for query, _ in pairs], [item for _, item in pairs]
-        if self.max_length is None:
-            return dict(self._tokenizer(queries, items))
-        encoded = dict(self._tokenizer(queries, items, truncation=True, max_length=self.max_length))
-        # Only pairs that fill the limit can have been cut: those are measured again, whole.
-        full = [i for i, ids in enumerate(encoded["input_ids"]) if len(ids) == self.max_length]
-        if full:
-            whole = self._tokenizer([queries[i] for i in full], [items[i] for i in full], verbose=False)
-            self.truncated += sum(len(ids) > self.max_length for ids in whole["input_ids"])
-        return encoded
+    def _run(self, encoded: TokenPairs, order: np.ndarray) -> list[torch.Tensor]:
+        lengths = encoded.lengths[order]
+        sent = self._runner.send(encoded, order)
+        parts: list[torch.Tensor] = []
+        start = 0
+        while start < len(order):
+            end = batch_end(lengths, start, self.batch_tokens, self._runner.waste)
+            try:
+                parts.append(self._runner.score(sent, lengths, start, end))
+            except Exception as error:
+                if not _out_of_memory(error):
+                    raise
+                self._halve(lengths[start:end])
+                continue
+            start = end
+        return parts
 
+    def _halve(self, lengths: np.ndarray) -> None:
+        import torch
 
-def _snapshot(location: str) -> Path:
-    from transformers.utils import cached_file
-
-    if Path(location).is_dir():
-        if not (Path(location) / "config.json").is_file():
-            raise CrosscutError(f"{location} is not a model folder: it has no config.json")
-        if not list(Path(location).glob("*.safetensors")):
+        if len(lengths) == 1:
             raise CrosscutError(
-                f"the model folder {location} has no weights in the safetensors format: "
-                "save the model again with save_pretrained"
+                f"there is not enough memory on {self.device} to score a single pair of {lengths[0]} tokens "
+                f"with {self.name}: use a smaller model, another device, or a smaller max_length"
             )
-    return Path(cached_file(location, "config.json")).parent
+        self.batch_tokens = max(1, int(lengths[0]) * len(lengths) // 2)
+        if self.device.startswith("cuda"):
+            torch.cuda.empty_cache()
 
 
-def _load(location: str) -> Any:
-    from transformers import AutoConfig, AutoModelForSequenceClassification
-
-    labels = AutoConfig.from_pretrained(location).num_labels
-    if labels != 1:
-        raise CrosscutError(
-            f"the model {location} has {labels} labels, but a scorer needs exactly one: "
-            "use a cross-encoder that was trained with num_labels=1"
-        )
-    model, report = AutoModelForSequenceClassification.from_pretrained(
-        location, use_safetensors=True, output_loading_info=True
-    )
-    if missing := sorted(report["missing_keys"]):
-        # The library would fill these with random numbers, and the scores would mean nothing.
-        raise CrosscutError(f"the model {location} is not a trained cross-encoder: it lacks {', '.join(missing)}")
-    return model
-
-
-def _torch_dtype(name: str) -> Any:
+def _out_of_memory(error: Exception) -> bool:
     import torch
 
-    known = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-    if name not in known:
-        raise CrosscutError(f"dtype must be one of {', '.join(known)}, but is {name!r}")
-    return known[name]
-
-
-def _max_length(tokenizer: Any, model: Any, asked: int | None, name: str) -> int | None:
-    """The shortest of the limits there are; None when neither tokenizer nor model has one."""
-    limits = [tokenizer.model_max_length, _positions(model)]
-    # A tokenizer without a limit says so by an absurdly large number.
-    limit = min((value for value in limits if value is not None and value < 10**9), default=None)
-    if asked is None:
-        return limit
-    shortest = tokenizer.num_special_tokens_to_add(pair=True) + 2
-    if asked < shortest or (limit is not None and asked > limit):
-        raise CrosscutError(
-            f"max_length {asked} does not suit {name}: it must be at least {shortest}"
-            + (f" and at most {limit}" if limit is not None else "")
-        )
-    return asked
-
-
-def _positions(model: Any) -> int | None:
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        return None
-    embeddings = getattr(model.base_model, "embeddings", None)
-    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
-    # RoBERTa and its kin count positions from the padding index on, which costs as many places.
-    return int(positions) - (0 if padding is None else padding + 1)
+    # torch has a class for this on a GPU only.
+    is_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return is_cpu or isinstance(error, torch.cuda.OutOfMemoryError | MemoryError)

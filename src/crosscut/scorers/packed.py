@@ -1,0 +1,204 @@
+"""The fast path: BERT and its kin on pairs laid end to end, without a single token of padding.
+
+Covers BERT (MiniLM among them), RoBERTa, XLM-R and CamemBERT. The weights are those of the model that
+transformers loaded; only the way through them is our own:
+
+- queries, keys and values come from one matrix product;
+- attention runs inside each pair, in one kernel on a GPU, in groups of equal length elsewhere;
+- the last layer computes only the rows that the score is read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from crosscut.scorers.tokens import PairTokens, TokenPairs
+
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
+HEAD_SIZES = (16, 32, 64, 128)  # that the attention kernel takes
+
+
+def can_pack(config: Any) -> bool:
+    """Whether this architecture has a fast path."""
+    return (
+        config.model_type in FAMILIES
+        and getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
+        and not getattr(config, "is_decoder", False)
+    )
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Some pairs end to end. `first`: where each begins, and the end; `lengths`: the same on the host."""
+
+    ids: torch.Tensor
+    types: torch.Tensor
+    positions: torch.Tensor
+    first: torch.Tensor
+    lengths: np.ndarray
+    query_lengths: torch.Tensor
+
+    @property
+    def longest(self) -> int:
+        return int(self.lengths.max())
+
+
+class Packer:
+    """Puts pairs together on the device: what travels there is a text once, and four numbers a pair."""
+
+    def __init__(self, tokens: PairTokens, device: str) -> None:
+        self._tokens, self._device = tokens, device
+        template = tokens.template
+        parts = (template.before, template.between, template.after)
+        self._special = np.concatenate([ids for ids, _ in parts]).astype(np.int32)
+        self._sizes = [len(ids) for ids, _ in parts]
+        types = np.concatenate([types for _, types in parts])
+        self._types = torch.as_tensor(types, device=device)
+        self._flat = torch.zeros(0, dtype=torch.int32, device=device)
+        self._generation: object = None
+
+    def send(self, pairs: TokenPairs, order: np.ndarray) -> torch.Tensor:
+        """Start and length of query and of item of each pair, on the device, in `order`."""
+        self._refresh()
+        starts, shift = self._tokens.store.starts, len(self._special)
+        numbers = [
+            starts[pairs.queries] + shift,
+            pairs.query_lengths,
+            starts[pairs.items] + shift,
+            pairs.item_lengths,
+        ]
+        return torch.as_tensor(np.stack(numbers)[:, order]).to(self._device)
+
+    def _refresh(self) -> None:
+        """Send the tokens of texts that are new since the last time, behind those of the template."""
+        store = self._tokens.store
+        if self._generation is not store.generation:
+            self._generation = store.generation
+            self._flat = torch.as_tensor(self._special, device=self._device)
+        known = len(self._flat) - len(self._special)
+        if known < len(store.flat):
+            self._flat = torch.cat([self._flat, torch.as_tensor(store.flat[known:]).to(self._device)])
+
+    def pack(self, sent: torch.Tensor, lengths: np.ndarray) -> Packed:
+        """The pairs `sent` (a slice of what `send` gave), whose `lengths` the host knows."""
+        query_start, query_length, item_start, item_length = sent
+        size, (before, between, _) = int(lengths.sum()), self._sizes
+        device = self._device
+        first = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=device)
+        first[1:] = torch.cumsum(query_length + item_length + len(self._special), 0)
+        pair = torch.repeat_interleave(torch.arange(len(lengths), device=device), first.diff(), output_size=size)
+        position = torch.arange(size, device=device) - first[pair]
+        query_end = before + query_length[pair]
+        item_begin = query_end + between
+        item_end = item_begin + item_length[pair]
+        in_query = (position >= before) & (position < query_end)
+        in_item = (position >= item_begin) & (position < item_end)
+        # A special token's place in the template: what precedes it, less the tokens of the texts before it.
+        special = position - torch.where(position >= query_end, query_end - before, 0)
+        special = special - torch.where(position >= item_end, item_end - item_begin, 0)
+        source = torch.where(in_query, query_start[pair] + position - before, special)
+        source = torch.where(in_item, item_start[pair] + position - item_begin, source)
+        types = self._types[special.clamp(0, len(self._special) - 1)]
+        types = torch.where(in_query, self._tokens.template.query_type, types)
+        types = torch.where(in_item, self._tokens.template.item_type, types)
+        return Packed(self._flat[source].long(), types, position, first, lengths, query_length)
+
+
+class PackedBert:
+    """The encoder of `model` on packed tokens; gives the vectors of the rows that are asked for."""
+
+    def __init__(self, model: Any) -> None:
+        config, embeddings = model.config, model.embeddings
+        self.heads = config.num_attention_heads
+        self.words, self.types = embeddings.word_embeddings.weight, embeddings.token_type_embeddings.weight
+        self.norm = _norm(embeddings.LayerNorm)
+        positions = embeddings.position_embeddings
+        # RoBERTa and its kin count positions from the padding index on.
+        self.positions = positions.weight[0 if positions.padding_idx is None else positions.padding_idx + 1 :]
+        self.layers = [_Layer(layer) for layer in model.encoder.layer]
+        self.kernels = _kernels(self.words, self.heads, config)
+
+    def __call__(self, batch: Packed, rows: torch.Tensor, first_only: bool = False) -> torch.Tensor:
+        """Last hidden state at `rows`; `first_only` says that each is the first of its pair."""
+        kernels, last = self.kernels, len(self.layers) - 1
+        x = self.words[batch.ids] + self.positions[batch.positions] + self.types[batch.types]
+        x = F.layer_norm(x, x.shape[-1:], *self.norm)
+        for number, layer in enumerate(self.layers):
+            limit = 1 if first_only and number == last else None
+            context = kernels.attention(F.linear(x, *layer.qkv), batch, self.heads, limit)
+            if number == last:
+                context, x = context[rows], x[rows]
+            x = kernels.add_norm(x, F.linear(context, *layer.out), *layer.out_norm)
+            hidden = kernels.activation(F.linear(x, *layer.up))
+            x = kernels.add_norm(x, F.linear(hidden, *layer.down), *layer.down_norm)
+        return x
+
+
+class _Layer:
+    def __init__(self, layer: Any) -> None:
+        attention = layer.attention.self
+        parts = (attention.query, attention.key, attention.value)
+        self.qkv = torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts])
+        self.out, self.out_norm = _linear(layer.attention.output.dense), _norm(layer.attention.output.LayerNorm)
+        self.up = _linear(layer.intermediate.dense)
+        self.down, self.down_norm = _linear(layer.output.dense), _norm(layer.output.LayerNorm)
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    attention: Callable[..., torch.Tensor]
+    add_norm: Callable[..., torch.Tensor]
+    activation: Callable[[torch.Tensor], torch.Tensor]
+
+
+def _kernels(words: torch.Tensor, heads: int, config: Any) -> _Kernels:
+    from transformers.activations import ACT2FN
+
+    activation = ACT2FN[config.hidden_act]
+    if words.is_cuda and words.dtype != torch.float32 and words.shape[1] // heads in HEAD_SIZES:
+        try:
+            from crosscut.scorers import kernels
+        except ImportError:  # torch without Triton
+            return _Kernels(_attention, _add_norm, activation)
+        return _Kernels(
+            lambda qkv, batch, heads, limit: kernels.attention(qkv, batch.first, batch.longest, heads, limit),
+            kernels.add_layer_norm,
+            kernels.gelu_ if config.hidden_act == "gelu" else activation,
+        )
+    return _Kernels(_attention, _add_norm, activation)
+
+
+def _attention(qkv: torch.Tensor, batch: Packed, heads: int, limit: int | None) -> torch.Tensor:
+    """Attention in groups of pairs of one length, which stand side by side when pairs are sorted by length."""
+    width = qkv.shape[1] // 3
+    out = torch.empty(qkv.shape[0], width, dtype=qkv.dtype, device=qkv.device)
+    starts = np.flatnonzero(np.diff(batch.lengths, prepend=0))
+    begin = 0
+    for start, end in zip(starts, [*starts[1:], len(batch.lengths)], strict=True):
+        count, length = int(end - start), int(batch.lengths[start])
+        stop = begin + count * length
+        q, k, v = qkv[begin:stop].view(count, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+        context = F.scaled_dot_product_attention(q[:, :, :limit], k, v).transpose(1, 2).reshape(count, -1, width)
+        out[begin:stop].view(count, length, width)[:, :limit] = context
+        begin = stop
+    return out
+
+
+def _add_norm(
+    x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
+    return F.layer_norm(y.add_(x), x.shape[-1:], weight, bias, eps)
+
+
+def _linear(module: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return module.weight, module.bias
+
+
+def _norm(module: Any) -> tuple[torch.Tensor, torch.Tensor, float]:
+    return module.weight, module.bias, module.eps

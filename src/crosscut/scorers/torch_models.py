@@ -1,0 +1,248 @@
+"""Loading a cross-encoder into torch, and the two ways to run one: packed, or in padded batches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import cached_file
+
+from crosscut.errors import CrosscutError
+from crosscut.scorers.packed import PackedBert, Packer, can_pack
+from crosscut.scorers.tokens import PairTokens, TokenPairs
+
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+GPU_TOKENS = 65_536  # enough to fill it
+CPU_TOKENS = 4_096  # few enough to stay in its caches
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model as transformers loads it. `markers`: ids of the [EMB] markers of query and item, if it has them."""
+
+    model: Any
+    tokenizer: Any
+    folder: Path
+    label: int
+    markers: tuple[int, int] | None
+
+
+def load(location: str, label: int | None, device: str, dtype: torch.dtype) -> Loaded:
+    """The model at `location`, a folder or a name on the hub; refused unless it can score pairs.
+
+    A model of the [EMB] form (ANNCUR §2.6: the score is the dot product of two marked vectors) says so in its
+    config.json: `"crosscut": {"head": "emb", "query_marker": TOKEN, "item_marker": TOKEN}`.
+    """
+    folder = _snapshot(location)
+    config = AutoConfig.from_pretrained(location)
+    tokenizer = _tokenizer(location)
+    form = getattr(config, "crosscut", None) or {"head": "cls"}
+    if form["head"] == "emb":
+        model, report = AutoModel.from_pretrained(location, use_safetensors=True, output_loading_info=True)
+        markers = tuple(_marker(tokenizer, form.get(f"{side}_marker"), location) for side in ("query", "item"))
+        report["missing_keys"] = [key for key in report["missing_keys"] if not key.startswith("pooler.")]
+    else:
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            location, use_safetensors=True, output_loading_info=True
+        )
+        markers = None
+    if missing := sorted(report["missing_keys"]):
+        # The library would fill these with random numbers, and the scores would mean nothing.
+        raise CrosscutError(f"the model {location} is not a trained cross-encoder: it lacks {', '.join(missing)}")
+    chosen = 0 if markers else _label(config, label, location)
+    return Loaded(model.to(device=device, dtype=dtype).eval(), tokenizer, folder, chosen, markers)
+
+
+def pick_device(asked: str | None) -> str:
+    """The device asked for, if it is there; the GPU if there is one."""
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=asked)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise CrosscutError(
+            f"the device {asked!r} is not available ({reason}): use 'cpu', or leave the device out"
+        ) from error
+    return asked
+
+
+def pick_dtype(asked: str | None, device: str) -> torch.dtype:
+    asked = asked or ("float16" if device.startswith("cuda") else "float32")
+    if asked not in DTYPES:
+        raise CrosscutError(f"dtype must be one of {', '.join(DTYPES)}, but is {asked!r}")
+    return DTYPES[asked]
+
+
+def fitting_tokens(model: Any, device: str) -> int:
+    """Tokens per batch to begin with: what keeps the device busy, if its free memory allows."""
+    if not device.startswith("cuda"):
+        return CPU_TOKENS
+    hidden = getattr(model.config, "hidden_size", 1024)
+    wide = hidden * 8 + 2 * getattr(model.config, "intermediate_size", 4 * hidden)
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(max(512, min(GPU_TOKENS, free // (4 * wide))))
+
+
+def longest(loaded: Loaded, asked: int | None, name: str) -> int | None:
+    """The shortest of the limits on a pair's tokens; None when neither tokenizer nor model has one."""
+    limits = [loaded.tokenizer.model_max_length, _positions(loaded.model)]
+    # A tokenizer without a limit says so by an absurdly large number.
+    limit = min((value for value in limits if value is not None and value < 10**9), default=None)
+    if asked is None:
+        return limit
+    shortest = loaded.tokenizer.num_special_tokens_to_add(pair=True) + 2
+    if asked < shortest or (limit is not None and asked > limit):
+        raise CrosscutError(
+            f"max_length {asked} does not suit {name}: it must be at least {shortest}"
+            + (f" and at most {limit}" if limit is not None else "")
+        )
+    return asked
+
+
+class Runner(Protocol):
+    """Scores batches of pairs that stand in order of length. `waste`: the share of a batch that may be padding."""
+
+    waste: float
+
+    def send(self, pairs: TokenPairs, order: np.ndarray) -> Any:
+        """What `score` needs, brought to the device."""
+
+    def score(self, sent: Any, lengths: np.ndarray, start: int, end: int) -> torch.Tensor:
+        """Scores (float32) of the pairs from `start` to `end`."""
+
+
+def runner(loaded: Loaded, tokens: PairTokens, device: str) -> Runner:
+    """The fast way where the architecture has one, the general way otherwise."""
+    return (PackedRunner if can_pack(loaded.model.config) else PaddedRunner)(loaded, tokens, device)
+
+
+class PackedRunner:
+    """Pairs end to end, without padding (see `packed`). The head runs in float32: a logit of 10 in float16 would
+    be rounded to steps of 1/128."""
+
+    waste = 1.0  # lengths may mix: nothing is padded
+
+    def __init__(self, loaded: Loaded, tokens: PairTokens, device: str) -> None:
+        self._packer = Packer(tokens, device)
+        self._encoder = PackedBert(loaded.model.base_model)
+        self._head = None if loaded.markers else _first_token_head(loaded.model, loaded.label)
+        template = tokens.template
+        self._marks = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
+
+    def send(self, pairs: TokenPairs, order: np.ndarray) -> torch.Tensor:
+        return self._packer.send(pairs, order)
+
+    def score(self, sent: torch.Tensor, lengths: np.ndarray, start: int, end: int) -> torch.Tensor:
+        batch = self._packer.pack(sent[:, start:end], lengths[start:end])
+        first = batch.first[:-1].long()
+        if self._head:
+            return self._head(self._encoder(batch, first, first_only=True).float())
+        query, item = first + self._marks[0], first + self._marks[1] + batch.query_lengths
+        query, item = self._encoder(batch, torch.cat([query, item])).float().chunk(2)
+        return (query * item).sum(-1)
+
+
+class PaddedRunner:
+    """Batches of like length through the model as transformers runs it: right for any architecture."""
+
+    waste = 0.05
+
+    def __init__(self, loaded: Loaded, tokens: PairTokens, device: str) -> None:
+        self._loaded, self._device = loaded, device
+        names = loaded.tokenizer.model_input_names
+        self._typed = "token_type_ids" in names and getattr(loaded.model.config, "type_vocab_size", 1) > 0
+        template = tokens.template
+        self._marks = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
+
+    def send(self, pairs: TokenPairs, order: np.ndarray) -> tuple[TokenPairs, np.ndarray]:
+        return pairs, order
+
+    def score(
+        self, sent: tuple[TokenPairs, np.ndarray], lengths: np.ndarray, start: int, end: int
+    ) -> torch.Tensor:
+        pairs, order = sent
+        ids, types, mask = (
+            torch.as_tensor(array).to(self._device)
+            for array in pairs.rows(order[start:end], pad=self._loaded.tokenizer.pad_token_id or 0)
+        )
+        given = {"input_ids": ids, "attention_mask": mask} | ({"token_type_ids": types} if self._typed else {})
+        output = self._loaded.model(**given)
+        if not self._loaded.markers:
+            return output.logits[:, self._loaded.label].float()
+        state, row = output.last_hidden_state.float(), torch.arange(end - start, device=self._device)
+        query_lengths = torch.as_tensor(pairs.query_lengths[order[start:end]]).to(self._device)
+        return (state[:, self._marks[0]] * state[row, self._marks[1] + query_lengths]).sum(-1)
+
+
+def _first_token_head(model: Any, label: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """From the first token's vector to the logit: BERT's pooler and classifier, or RoBERTa's own head."""
+    pooler = copy.deepcopy(getattr(model.base_model, "pooler", None))
+    classifier = copy.deepcopy(model.classifier).float()
+    if pooler is None:
+        return lambda first: classifier(first[:, None])[:, label]
+    pooler = pooler.float()
+    return lambda first: classifier(pooler(first[:, None]))[:, label]
+
+
+def _snapshot(location: str) -> Path:
+    if Path(location).is_dir():
+        if not (Path(location) / "config.json").is_file():
+            raise CrosscutError(f"{location} is not a model folder: it has no config.json")
+        if not list(Path(location).glob("*.safetensors")):
+            raise CrosscutError(
+                f"the model folder {location} has no weights in the safetensors format: "
+                "save the model again with save_pretrained"
+            )
+    return Path(cached_file(location, "config.json")).parent
+
+
+def _tokenizer(location: str) -> Any:
+    advice = "save its tokenizer there too, with tokenizer.save_pretrained"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(location)
+    except Exception as error:
+        if Path(location).is_dir() and not list(Path(location).glob("*token*")):
+            raise CrosscutError(f"the model folder {location} has no tokenizer: {advice}") from error
+        raise
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        raise CrosscutError(f"the model {location} has no fast tokenizer (a tokenizer.json): {advice}")
+    return tokenizer
+
+
+def _marker(tokenizer: Any, marker: str | None, location: str) -> int:
+    number = tokenizer.get_vocab().get(marker)
+    if number is None:
+        raise CrosscutError(f"the tokenizer of {location} does not know the marker {marker!r} of its config.json")
+    return int(number)
+
+
+def _label(config: Any, asked: int | None, location: str) -> int:
+    names = [str(config.id2label.get(number, number)) for number in range(config.num_labels)]
+    listed = ", ".join(f"{number} is {name!r}" for number, name in enumerate(names))
+    if asked is None:
+        if len(names) == 1:
+            return 0
+        raise CrosscutError(
+            f"the model {location} has {len(names)} labels ({listed}), but a score is one number: "
+            "say which of them with label=, or use a cross-encoder that was trained with one"
+        )
+    if not 0 <= asked < len(names):
+        raise CrosscutError(f"the model {location} has no label {asked}: {listed}")
+    return asked
+
+
+def _positions(model: Any) -> int | None:
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    embeddings = getattr(model.base_model, "embeddings", None)
+    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    # RoBERTa and its kin count positions from the padding index on, which costs as many places.
+    return int(positions) - (0 if padding is None else padding + 1)
