@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
 from crosscut.errors import CrosscutError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Pair: TypeAlias = tuple[str, str]
 
@@ -16,7 +20,8 @@ Pair: TypeAlias = tuple[str, str]
 class Scorer(ABC):
     """A relevance model f(query, item). A backend implements `_score`, and `name` and `digest` if it can.
 
-    `calls` is the number of pairs that the model has scored, ever.
+    `calls` is the number of pairs that the model has scored, ever. To another process a scorer is sent as the
+    arguments that it was made with, and is made of them again there.
 
     >>> class Length(Scorer):
     ...     name = "length"
@@ -30,6 +35,15 @@ class Scorer(ABC):
 
     name: str = "scorer"
     calls: int = 0
+    _made_of: Callable[[], Scorer]
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        scorer = super().__new__(cls)
+        scorer._made_of = partial(cls, *args, **options)
+        return scorer
+
+    def __reduce__(self) -> tuple[Callable[[], Scorer], tuple[()]]:
+        return self._made_of, ()
 
     def digest(self) -> str:
         """A short hex that is the same for the same model; "" when that cannot be known.
