@@ -34,4 +34,5 @@ $(VENV)/core: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) torch
 	$(PIP) -e ".[torch,faiss,remote]" pytest pytest-timeout hypothesis ruff mypy
+	$(PIP) "ray>=2.30" || echo "Ray has no package for this Python: its tests will be skipped"
 	@touch $@ $(VENV)/core

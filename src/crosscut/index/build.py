@@ -11,6 +11,7 @@ import numpy as np
 
 from crosscut.errors import CrosscutError
 from crosscut.index import manifest as names
+from crosscut.index.executors import Executor, as_executor
 from crosscut.index.files import DiskFiles, Files, MemoryFiles, prepare_folder
 from crosscut.index.lines import block_of, check_unique, item_lines, query_lines
 from crosscut.index.manifest import FORMATS, ITEM_ANCHORS, MANIFEST, Contents, Manifest, Model
@@ -33,8 +34,9 @@ def build(
     seed: int = 0,
     folder: str | Path | None = None,
     overwrite: bool = False,
-    tile: tuple[int, int] = (16, 1024),
+    tile: tuple[int, int] | None = None,
     dtype: str = "float16",
+    executor: str | Executor = "local",
     progress: bool = False,
 ) -> Store:
     """Score every anchor query (k_q of them) against every item, and encode both.
@@ -42,7 +44,8 @@ def build(
     Without `folder` the index stays in memory. `anchor_items` of the items, drawn with `seed`, are scored
     against every item as well (for `itemcur` and `fixeditem`). The same call into an unfinished folder
     continues; into a finished one it calls no model. `overwrite` starts over, whatever index is there.
-    `dtype`, float16 or int8, is how scores are stored.
+    `dtype`, float16 or int8, is how scores are stored. `executor` is where tiles are scored, `tile` their shape
+    (anchor queries, items): by default that of the build to be continued, or one that suits the executor.
 
     >>> from crosscut.scorers import as_scorer
     >>> scorer = as_scorer(lambda query, texts: [float(query in text) for text in texts])
@@ -51,14 +54,12 @@ def build(
     >>> store.parts().anchor_scores.tolist()
     [[0.0, 1.0]]
     """
-    plan, texts = _plan_build(items, anchor_queries, anchor_items, seed)
-    if len(tile) != 2 or min(tile) < 1:
+    plan, texts = plan_build(items, anchor_queries, anchor_items, seed)
+    if tile and (len(tile) != 2 or min(tile) < 1):
         raise CrosscutError(f"tile is (anchor queries, items), both at least 1, not {tile}")
     if dtype not in FORMATS:
         raise CrosscutError(f"scores are stored as {' or '.join(FORMATS)}, not as {dtype!r}")
-    wanted = Manifest(
-        Model.of(scorer), Model.of(encoder) if encoder else None, (int(tile[0]), int(tile[1])), dtype=dtype
-    )
+    executor = as_executor(executor)
     files: Files = MemoryFiles()
     if folder is not None:
         prepare_folder(Path(folder))
@@ -67,22 +68,30 @@ def build(
         if overwrite:
             files.remove(MANIFEST)
         found = read_manifest(files)
+        rows, columns = tile or (found.tile if found else executor.tile(scorer))
+        wanted = Manifest(
+            Model.of(scorer), Model.of(encoder) if encoder else None, (int(rows), int(columns)), dtype=dtype
+        )
         if found:
-            _check_same_build(found, wanted, plan, files.folder)
+            check_same_build(found, wanted, plan, files.folder)
         store = Store(files, found or wanted)
         if store.manifest.state == "building":
             announce(store, plan)
         write_texts(store, texts)
-        compute(store, plan, scorer, encoder, progress)
+        compute(store, plan, scorer, encoder, executor, progress)
         if store.manifest.state == "building":
             commit(store)
     return store
 
 
-def _plan_build(
+def plan_build(
     items: Sequence[Item], anchor_queries: Sequence[Query], anchor_items: int, seed: int
 ) -> tuple[Contents, dict[str, bytes]]:
-    """What the build brings, and its texts by file name."""
+    """What a build brings, and its texts by file name.
+
+    >>> plan_build([Item("a", "flood")], [], anchor_items=0, seed=0)[0].item_count
+    1
+    """
     if not items:
         raise CrosscutError("there are no items: an index needs at least one")
     if not 0 <= anchor_items <= len(items):
@@ -101,7 +110,8 @@ def _plan_build(
     return plan, texts
 
 
-def _check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder: Path | None) -> None:
+def check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder: Path | None) -> None:
+    """Refuse to continue an index that this build would not have begun."""
     there = found.contents if found.state == "complete" else found.pending or Contents()
     differs = [
         f"{what} ({before or 'none'} there, {now or 'none'} here)"
@@ -126,5 +136,6 @@ def _check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder:
     if differs:
         raise CrosscutError(
             f"{folder} holds an index of something else; what differs: {', '.join(differs)}. "
-            "Use another folder, or overwrite=True to replace it"
+            "Use another folder, or overwrite=True to replace it; Index.add and `crosscut index --add` bring more "
+            "items or anchor queries to a finished one"
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from crosscut.errors import CrosscutError
 from crosscut.index import manifest as names
+from crosscut.index.executors import Executor, as_executor
 from crosscut.index.lines import block_of, check_unique, item_lines, query_lines, some
 from crosscut.index.manifest import Contents, Manifest, Model
 from crosscut.index.steps import announce, commit, compute, write_texts
@@ -24,6 +25,7 @@ def add_items(
     *,
     scorer: Scorer,
     encoder: Encoder | None = None,
+    executor: str | Executor = "local",
     progress: bool = False,
 ) -> None:
     """Add items: score them against the anchor queries and anchor items that the index has.
@@ -46,7 +48,7 @@ def add_items(
             )
         lines = item_lines(items)
         texts = {names.items_file(len(manifest.contents.segments)): lines}
-        _add(store, Contents(segments=(block_of(len(items), lines),)), texts, scorer, encoder, progress)
+        _add(store, Contents(segments=(block_of(len(items), lines),)), texts, scorer, encoder, executor, progress)
 
 
 def add_anchor_queries(
@@ -55,6 +57,7 @@ def add_anchor_queries(
     *,
     scorer: Scorer,
     encoder: Encoder | None = None,
+    executor: str | Executor = "local",
     progress: bool = False,
 ) -> None:
     """Add anchor queries: score them against every item of the index.
@@ -71,7 +74,7 @@ def add_anchor_queries(
         check_unique("anchor query", (query.id for query in (*store.anchor_queries(), *queries)))
         lines = query_lines(queries)
         texts = {names.anchors_file(len(manifest.contents.anchors)): lines}
-        _add(store, Contents(anchors=(block_of(len(queries), lines),)), texts, scorer, encoder, progress)
+        _add(store, Contents(anchors=(block_of(len(queries), lines),)), texts, scorer, encoder, executor, progress)
 
 
 def delete(store: Store, ids: Iterable[str]) -> None:
@@ -93,7 +96,14 @@ def delete(store: Store, ids: Iterable[str]) -> None:
         store.update(deleted=tuple(sorted({*manifest.deleted, *(positions[id] for id in ids)})))
 
 
-def repair(store: Store, *, scorer: Scorer, encoder: Encoder | None = None, progress: bool = False) -> None:
+def repair(
+    store: Store,
+    *,
+    scorer: Scorer,
+    encoder: Encoder | None = None,
+    executor: str | Executor = "local",
+    progress: bool = False,
+) -> None:
     """Make anew whatever vectors or scores are missing or damaged.
 
     >>> from crosscut.index.build import build
@@ -106,8 +116,8 @@ def repair(store: Store, *, scorer: Scorer, encoder: Encoder | None = None, prog
     [[1.0]]
     """
     with store.changing() as manifest:
-        _check_models(manifest, scorer, encoder)
-        compute(store, manifest.contents, scorer, encoder, progress)
+        check_models(manifest, scorer, encoder)
+        compute(store, manifest.contents, scorer, encoder, as_executor(executor), progress)
 
 
 def _add(
@@ -116,18 +126,20 @@ def _add(
     texts: dict[str, bytes],
     scorer: Scorer,
     encoder: Encoder | None,
+    executor: str | Executor,
     progress: bool,
 ) -> None:
-    _check_models(store.manifest, scorer, encoder)
+    check_models(store.manifest, scorer, encoder)
     if not all(block.count for block in added.segments + added.anchors):
         return
     announce(store, added)
     write_texts(store, texts)
-    compute(store, store.manifest.contents + added, scorer, encoder, progress)
+    compute(store, store.manifest.contents + added, scorer, encoder, as_executor(executor), progress)
     commit(store)
 
 
-def _check_models(manifest: Manifest, scorer: Scorer, encoder: Encoder | None) -> None:
+def check_models(manifest: Manifest, scorer: Scorer, encoder: Encoder | None) -> None:
+    """Refuse models that the stored numbers do not come from."""
     for kind, before, now in (
         ("scorer", manifest.scorer, Model.of(scorer)),
         ("encoder", manifest.encoder, Model.of(encoder) if encoder else None),

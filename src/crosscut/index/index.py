@@ -13,6 +13,7 @@ from crosscut.errors import CrosscutError
 from crosscut.index import change
 from crosscut.index.build import build
 from crosscut.index.derived import LEXICAL, corpus_of, derive, queries_of
+from crosscut.index.executors import Executor
 from crosscut.index.inputs import as_items, as_queries, listed
 from crosscut.index.lines import some
 from crosscut.index.manifest import Contents, Model
@@ -54,8 +55,9 @@ class Index:
         overwrite: bool = False,
         progress: bool = False,
         seed: int = 0,
-        tile: tuple[int, int] = (16, 1024),
+        tile: tuple[int, int] | None = None,
         store: str = "float16",
+        executor: str | Executor = "local",
     ) -> Index:
         """Make an index of `items`: texts, `Item`s, or mappings with id, text and perhaps title.
 
@@ -64,7 +66,8 @@ class Index:
         encoder: a model name or folder, or an object with `.encode(texts)`. path: a folder to keep the index
         in; the same call continues a build that was stopped. lexical: "bm25", "tfidf" or None. anchor_items:
         how many items to score against every item, for the methods itemcur and fixeditem. store: "float16", or
-        "int8" for half of the bytes on disk.
+        "int8" for half of the bytes on disk. executor: where scores are computed: "local", "processes", "ray",
+        or an Executor.
 
         >>> len(Index.build(["one", "two"], scorer=lambda query, texts: [0.0 for _ in texts]))
         2
@@ -87,6 +90,7 @@ class Index:
             overwrite=overwrite,
             tile=tile,
             dtype=store,
+            executor=executor,
             progress=progress,
         )
         if made.manifest.extra != {**made.manifest.extra, **extra}:
@@ -135,7 +139,12 @@ class Index:
             self._encoder = self._reload("encoder", as_encoder)
         return self._encoder
 
-    def add(self, items: Iterable[Item | str | Mapping[str, Any]], progress: bool = False) -> None:
+    def add(
+        self,
+        items: Iterable[Item | str | Mapping[str, Any]],
+        progress: bool = False,
+        executor: str | Executor = "local",
+    ) -> None:
         """Add items: only they are encoded, and scored against the anchor queries.
 
         >>> index = Index.build(["one"], scorer=lambda query, texts: [0.0 for _ in texts])
@@ -144,14 +153,20 @@ class Index:
         3
         """
         made = as_items(items, start=len(self._parts.items), taken=self._positions)
-        change.add_items(self._store, made, scorer=self.scorer, encoder=self.encoder, progress=progress)
+        change.add_items(
+            self._store, made, scorer=self.scorer, encoder=self.encoder, executor=executor, progress=progress
+        )
         self._refresh()
 
-    def add_anchor_queries(self, queries: Iterable[Query | str], progress: bool = False) -> None:
+    def add_anchor_queries(
+        self, queries: Iterable[Query | str], progress: bool = False, executor: str | Executor = "local"
+    ) -> None:
         """Add anchor queries: they are scored against every item."""
         anchors = self._parts.anchor_queries
         made = as_queries(queries, start=len(anchors), taken={query.id for query in anchors})
-        change.add_anchor_queries(self._store, made, scorer=self.scorer, encoder=self.encoder, progress=progress)
+        change.add_anchor_queries(
+            self._store, made, scorer=self.scorer, encoder=self.encoder, executor=executor, progress=progress
+        )
         self._refresh()
 
     def delete(self, ids: Iterable[str]) -> None:

@@ -8,19 +8,20 @@ continues; until the commit, readers see the index as it was.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from crosscut.errors import CrosscutError
 from crosscut.index import manifest as names
+from crosscut.index.executors import Executor, Task
 from crosscut.index.files import Damaged
-from crosscut.index.manifest import Contents, Manifest
+from crosscut.index.manifest import Contents
 from crosscut.index.store import Store
-from crosscut.index.tiles import Grid, compact, fill, score_tile
+from crosscut.index.tiles import Grid, Tile, compact, finish, keep, missing
 
 if TYPE_CHECKING:
     from crosscut.encoders.base import Encoder
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
 ENCODE_BATCH = 256
 
 Role = Literal["item", "query"]
-Job = tuple[Grid, Callable[[slice, slice], np.ndarray]]
+
+
+class Piece(NamedTuple):
+    grid: Grid
+    tile: Tile
+
+
+Made = Generator[tuple[Piece, np.ndarray], None, None]
 
 
 def announce(store: Store, added: Contents) -> None:
@@ -61,17 +69,26 @@ def commit(store: Store) -> None:
         store.sweep()
 
 
-def compute(store: Store, contents: Contents, scorer: Scorer, encoder: Encoder | None, progress: bool) -> None:
+def compute(
+    store: Store,
+    contents: Contents,
+    scorer: Scorer,
+    encoder: Encoder | None,
+    executor: Executor,
+    progress: bool,
+) -> None:
     """Make every array of `contents` that is not there."""
     segments = [[i.content for i in store.segment(s, block)] for s, block in enumerate(contents.segments)]
     blocks = [[q.text for q in store.anchor_block(b, block)] for b, block in enumerate(contents.anchors)]
     if encoder:
-        _fill_all(store, _vector_jobs(store, encoder, segments, blocks), "texts", progress)
+        _encode_all(store, encoder, segments, blocks, progress)
     anchors = [segments[0][position] for position in store.item_anchors(contents.item_anchors)]
-    _fill_all(store, _score_jobs(store, scorer, segments, blocks, anchors), "pairs", progress)
+    _score_all(store, scorer, segments, blocks, anchors, executor, progress)
 
 
-def _vector_jobs(store: Store, encoder: Encoder, segments: list[list[str]], blocks: list[list[str]]) -> list[Job]:
+def _encode_all(
+    store: Store, encoder: Encoder, segments: list[list[str]], blocks: list[list[str]], progress: bool
+) -> None:
     wanted: list[tuple[str, list[str], Role]] = []
     wanted += [(names.item_vectors(s), texts, "item") for s, texts in enumerate(segments)]
     wanted += [(names.anchor_vectors(b), texts, "query") for b, texts in enumerate(blocks)]
@@ -79,60 +96,97 @@ def _vector_jobs(store: Store, encoder: Encoder, segments: list[list[str]], bloc
     for name, _, _ in wanted:
         with suppress(Damaged):
             widths.add(store.files.read_array(f"{name}.npy").shape[1])
-    return [_encode(encoder, name, texts, role, widths) for name, texts, role in wanted]
+    grids = {
+        Grid(name, len(texts), 1, (ENCODE_BATCH, 1), any_width=True): (texts, role) for name, texts, role in wanted
+    }
+
+    def encode(pieces: Iterator[Piece]) -> Made:
+        for piece in pieces:
+            texts, role = grids[piece.grid]
+            vectors = compact(encoder.encode(texts[piece.tile.rows], role=role))
+            if not widths:
+                widths.add(vectors.shape[1])
+            if vectors.shape[1] not in widths:
+                raise CrosscutError(
+                    f"encoder {encoder.name} gave vectors of length {vectors.shape[1]}, but others in this index "
+                    f"have length {min(widths)}: use the encoder that the index was begun with"
+                )
+            yield piece, vectors
+
+    _fill_all(store, list(grids), encode, "texts", progress)
 
 
-def _score_jobs(
-    store: Store, scorer: Scorer, segments: list[list[str]], blocks: list[list[str]], anchors: list[str]
-) -> list[Job]:
-    jobs = []
+def _score_all(
+    store: Store,
+    scorer: Scorer,
+    segments: list[list[str]],
+    blocks: list[list[str]],
+    anchors: list[str],
+    executor: Executor,
+    progress: bool,
+) -> None:
+    manifest = store.manifest
+    grids: dict[Grid, tuple[list[str], list[str]]] = {}
     for s, items in enumerate(segments):
         wanted = [(names.scores(b, s), queries) for b, queries in enumerate(blocks)]
         wanted += [(names.item_scores(s), anchors)] if anchors else []
-        jobs += [_score(scorer, name, queries, items, store.manifest) for name, queries in wanted]
-    return jobs
+        for name, queries in wanted:
+            grid = Grid(name, len(queries), len(items), manifest.tile, int8=manifest.dtype == "int8")
+            grids[grid] = queries, items
+
+    def task(piece: Piece) -> Task:
+        queries, items = grids[piece.grid]
+        return Task(*piece, queries[piece.tile.rows], items[piece.tile.columns])
+
+    def score(pieces: Iterator[Piece]) -> Made:
+        with closing(executor.run(scorer, map(task, pieces))) as done:
+            for task_done, scores in done:
+                yield Piece(task_done.grid, task_done.tile), scores
+
+    _fill_all(store, list(grids), score, "pairs", progress)
 
 
-def _encode(encoder: Encoder, name: str, texts: list[str], role: Role, widths: set[int]) -> Job:
-    def encode(rows: slice, _: slice) -> np.ndarray:
-        vectors = compact(encoder.encode(texts[rows], role=role))
-        if not widths:
-            widths.add(vectors.shape[1])
-        if vectors.shape[1] not in widths:
-            raise CrosscutError(
-                f"encoder {encoder.name} gave vectors of length {vectors.shape[1]}, but others in this index "
-                f"have length {min(widths)}: use the encoder that the index was begun with"
-            )
-        return vectors
-
-    return Grid(name, len(texts), 1, (ENCODE_BATCH, 1), any_width=True), encode
-
-
-def _score(scorer: Scorer, name: str, queries: list[str], items: list[str], manifest: Manifest) -> Job:
-    def score(rows: slice, columns: slice) -> np.ndarray:
-        return score_tile(scorer, queries[rows], items[columns])
-
-    grid = Grid(name, len(queries), len(items), manifest.tile, int8=manifest.dtype == "int8")
-    return grid, score
-
-
-def _fill_all(store: Store, jobs: Sequence[Job], unit: str, progress: bool) -> None:
+def _fill_all(
+    store: Store, grids: list[Grid], make: Callable[[Iterator[Piece]], Made], unit: str, progress: bool
+) -> None:
+    """Bring arrays to disk, making only tiles that are not there; each is safe before the next one is taken."""
     # What the index had before is not counted, unless it must be made anew.
     old = set(store.manifest.contents.files())
-    jobs = [job for job in jobs if job[0].file not in old or not job[0].is_complete(store.files)]
-    total = sum(len(grid.tiles()) for grid, _ in jobs)
-    done = 0
-    size = sum(grid.size for grid, _ in jobs)
-    # disable=None: tqdm shows nothing unless stderr is a terminal.
-    with tqdm(total=size, unit=f" {unit}", disable=None if progress else True) as bar:
-        try:
-            for grid, compute_tile in jobs:
-                for tile in fill(store.files, grid, compute_tile):
-                    done += 1
-                    bar.update(tile.size)
-        except CrosscutError as error:
-            if store.folder is None:
-                raise
-            raise CrosscutError(
-                f"{error} ({done} of {total} tiles are done and kept: the same call continues from there)"
-            ) from error
+    grids = [grid for grid in grids if grid.file not in old or not grid.is_complete(store.files)]
+    todo = {grid: missing(store.files, grid) for grid in grids}
+    left = {grid: len(tiles) for grid, tiles in todo.items()}
+    pieces = (Piece(grid, tile) for grid, tiles in todo.items() for tile in tiles)
+    size = sum(grid.size for grid in grids)
+    try:
+        for grid in grids:
+            if not left[grid]:
+                finish(store.files, grid)
+        if not any(left.values()):
+            return
+        with closing(make(pieces)) as made, _bar(size, todo, unit, progress) as bar:
+            for (grid, tile), values in made:
+                keep(store.files, tile, values)
+                left[grid] -= 1
+                bar.update(tile.size)
+                if not left[grid]:
+                    finish(store.files, grid)
+    except CrosscutError as error:
+        if store.folder is None:
+            raise
+        total = sum(len(grid.tiles()) for grid in grids)
+        raise CrosscutError(
+            f"{error} ({total - sum(left.values())} of {total} tiles are done and kept: "
+            "the same call continues from there)"
+        ) from error
+
+
+def _bar(size: int, todo: dict[Grid, list[Tile]], unit: str, progress: bool) -> tqdm:
+    return tqdm(
+        total=size,
+        # What an earlier run has done is in the bar, but neither in its speed nor in its time left.
+        initial=size - sum(tile.size for tiles in todo.values() for tile in tiles),
+        unit=f" {unit}",
+        unit_scale=True,
+        smoothing=0.05,  # tiles come in bursts when several workers make them
+        disable=None if progress else True,  # None: shown only where stderr is a terminal
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,21 +103,34 @@ class Grid:
         return self.holds(files, self.name, self.rows, self.columns)
 
 
-def fill(files: Files, grid: Grid, compute: Callable[[slice, slice], np.ndarray]) -> Iterator[Tile]:
-    """Bring the array to disk, computing only tiles that are not there; yields each tile once it is safe.
+def missing(files: Files, grid: Grid) -> list[Tile]:
+    """The tiles that are not there, or damaged; none when the whole array is there.
 
-    Tiles found damaged are computed again. When all are there they become one file and go.
+    >>> from crosscut.index.files import MemoryFiles
+    >>> files, grid = MemoryFiles(), Grid("scores/x", rows=2, columns=3, tile=(1, 3))
+    >>> keep(files, grid.tiles()[0], np.zeros((1, 3), "<f2"))
+    >>> [tile.rows for tile in missing(files, grid)]
+    [slice(1, 2, None)]
     """
-    tiles = grid.tiles()
     if grid.is_complete(files):
-        yield from tiles
-    else:
-        for tile in tiles:
-            shape = (tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start)
-            if not grid.holds(files, tile.name, *shape):
-                values = compute(tile.rows, tile.columns)
-                files.write_array(f"{tile.name}.npy", values.shape, values.dtype, [values])
-            yield tile
+        return []
+    return [
+        tile
+        for tile in grid.tiles()
+        if not grid.holds(
+            files, tile.name, tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start
+        )
+    ]
+
+
+def keep(files: Files, tile: Tile, values: np.ndarray) -> None:
+    """Bring a tile to disk; once this returns, it is safe."""
+    files.write_array(f"{tile.name}.npy", values.shape, values.dtype, [values])
+
+
+def finish(files: Files, grid: Grid) -> None:
+    """All tiles are there: they become one file, and go."""
+    if not grid.is_complete(files):
         _merge(files, grid)
     files.remove(grid.tile_folder)
 
