@@ -191,11 +191,20 @@ def prepare_folder(folder: Path) -> None:
     Traceback (most recent call last):
     crosscut.errors.CrosscutError: ... is not empty and is not an index: choose another folder
     """
+    check_folder(folder)
+    with _os_errors("write", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_folder(folder: Path) -> None:
+    """See that an index may be made in `folder`, and write nothing.
+
+    >>> check_folder(Path("no.index"))
+    """
     with _os_errors("write", folder):
         if folder.exists() and not folder.is_dir():
             raise CrosscutError(f"{folder} is a file, not a folder: choose another folder for the index")
-        folder.mkdir(parents=True, exist_ok=True)
-        names = {path.name for path in folder.iterdir()}
+        names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if names and LOCK not in names and not _has_our_manifest(folder):
         raise CrosscutError(f"{folder} is not empty and is not an index: choose another folder")
 

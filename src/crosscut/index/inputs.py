@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from crosscut.errors import CrosscutError
+from crosscut.index.lines import some
 from crosscut.types import Item, Query
+
+Record = TypeVar("Record", Item, Query)
 
 
 def as_items(
@@ -47,6 +50,22 @@ def as_queries(queries: Iterable[Query | str], start: int = 0, taken: Container[
             raise CrosscutError(f"anchor query {position} is a {type(query).__name__}: give texts or `Query`s")
         made.append(query)
     return made
+
+
+def only_new(kind: str, given: Sequence[Record], there: Sequence[Record]) -> list[Record]:
+    """Those of the given items or queries that are not there yet; one there with another text is an error.
+
+    >>> only_new("item", [Item("a", "one"), Item("b", "two")], [Item("a", "one")])
+    [Item(id='b', text='two', title='')]
+    """
+    by_id = {record.id: record for record in there}
+    changed = [record.id for record in given if by_id.get(record.id, record) != record]
+    if changed:
+        raise CrosscutError(
+            f"the index holds another text for the {kind} {some(changed)}: only new ones can be added; "
+            "delete the old ones first, or give the new ones other ids"
+        )
+    return [record for record in given if record.id not in by_id]
 
 
 def listed(what: str, values: Any) -> list[Any]:

@@ -1,0 +1,248 @@
+"""What a build or an addition would cost, from a few batches of its own pairs. Nothing is written."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crosscut.index import manifest as names
+from crosscut.index.build import check_same_build, plan_build
+from crosscut.index.change import check_models
+from crosscut.index.files import DiskFiles, Files, check_folder
+from crosscut.index.lines import block_of, item_lines, query_lines
+from crosscut.index.manifest import ITEM_ANCHORS, Contents, Manifest, Model
+from crosscut.index.steps import ENCODE_BATCH
+from crosscut.index.store import Store, read_manifest
+from crosscut.index.tiles import Grid, missing
+from crosscut.search.learn import FEWEST
+from crosscut.types import Item, Query
+
+if TYPE_CHECKING:
+    from crosscut.encoders.base import Encoder
+    from crosscut.scorers.base import Scorer
+
+QUERIES = 16  # of a measured batch: a tile, too, holds few queries and many items
+LARGEST_BATCH = 16_384
+REPEATS = 12  # batches at most; they grow fourfold
+# Bytes, as found with English texts: of the words on disk, and of texts and words in memory, per byte of text.
+WORDS_ON_DISK, WORDS_IN_MEMORY = 0.6, 3
+ITEM_OBJECT = 500  # that Python needs for an item beside its text
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is to do, how fast it went, and what will be there in the end; bytes and seconds are about right."""
+
+    pairs: int  # of the whole index
+    pairs_done: int  # of these, scored and kept by an earlier run
+    texts: int  # to encode, likewise
+    texts_done: int
+    pairs_per_second: float | None  # of one worker, as measured in this process
+    texts_per_second: float | None
+    workers: int
+    calls: int  # made to measure
+    truncated: int  # of these, cut to what the model can read
+    score_bytes: int
+    vector_bytes: int
+    text_bytes: int
+    derived_bytes: int  # words and the learned prior
+    building_bytes: int  # of tiles, for as long as they are not yet one file
+    free_bytes: int
+    memory_bytes: int  # of an index that is loaded
+
+    @property
+    def seconds(self) -> float:
+        """Until the end: scoring is shared by the workers, encoding is not."""
+        scoring = (self.pairs - self.pairs_done) / (self.pairs_per_second or math.inf) / self.workers
+        return scoring + (self.texts - self.texts_done) / (self.texts_per_second or math.inf)
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.score_bytes + self.vector_bytes + self.text_bytes + self.derived_bytes
+
+
+def estimate_build(
+    items: Sequence[Item],
+    *,
+    scorer: Scorer,
+    folder: str | Path,
+    encoder: Encoder | None = None,
+    anchor_queries: Sequence[Query] = (),
+    anchor_items: int = 0,
+    seed: int = 0,
+    overwrite: bool = False,
+    dtype: str = "float16",
+    workers: int = 1,
+    limit: float = 10.0,
+) -> Estimate:
+    """What `build` with these arguments would cost; measuring takes about `limit` seconds at most.
+
+    >>> from crosscut.scorers import as_scorer
+    >>> scorer = as_scorer(lambda query, texts: [0.0 for _ in texts])
+    >>> items, queries = [Item("a", "flood"), Item("b", "fire")], [Query("q", "fire")]
+    >>> cost = estimate_build(items, scorer=scorer, folder="no.index", anchor_queries=queries)
+    >>> cost.pairs, cost.pairs_done, cost.score_bytes
+    (2, 0, 4)
+    """
+    check_folder(Path(folder))
+    plan, texts = plan_build(items, anchor_queries, anchor_items, seed)
+    files = DiskFiles(Path(folder))
+    found = None if overwrite else read_manifest(files)
+    wanted = Manifest(
+        Model.of(scorer), Model.of(encoder) if encoder else None, found.tile if found else (1, 1), dtype=dtype
+    )
+    if found:
+        check_same_build(found, wanted, plan, files.folder)
+    drawn = json.loads(texts[ITEM_ANCHORS])["positions"] if anchor_items else []
+    subjects = [query.text for query in anchor_queries] + [items[position].content for position in drawn]
+    task = _Task(files if found else None, wanted, plan, items, anchor_queries, subjects)
+    return _estimate(task, Path(folder), scorer, encoder, workers, limit)
+
+
+def estimate_addition(
+    store: Store,
+    items: Sequence[Item] = (),
+    anchor_queries: Sequence[Query] = (),
+    *,
+    scorer: Scorer,
+    encoder: Encoder | None = None,
+    workers: int = 1,
+    limit: float = 10.0,
+) -> Estimate:
+    """What adding items and anchor queries to an index on disk would cost."""
+    assert store.folder
+    manifest = store.manifest
+    check_models(manifest, scorer, encoder)
+    old_items = store.items()
+    subjects = [old_items[position].content for position in store.item_anchors(manifest.contents.item_anchors)]
+    all_items, all_queries = [*old_items, *items], [*store.anchor_queries(), *anchor_queries]
+    subjects += [query.text for query in all_queries]
+    added = Contents(
+        (block_of(len(items), item_lines(items)),) if items else (),
+        (block_of(len(anchor_queries), query_lines(anchor_queries)),) if anchor_queries else (),
+    )
+    first = replace(added, anchors=()) if items else added  # items are added before anchor queries
+    task = _Task(
+        store.files,
+        manifest,
+        manifest.contents + added,
+        all_items,
+        all_queries,
+        subjects,
+        manifest.pending == first,
+    )
+    return _estimate(task, store.folder, scorer, encoder, workers, limit)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """An index that is to be, and the files that may hold parts of it."""
+
+    files: Files | None
+    manifest: Manifest
+    contents: Contents
+    items: Sequence[Item]
+    anchor_queries: Sequence[Query]
+    subjects: Sequence[str]  # texts that stand in the query's place
+    announced: bool = True  # by an earlier run: what it has left of the new part is used, and not swept away
+
+    def score_grids(self) -> Iterator[Grid]:
+        tile, item_anchors = self.manifest.tile, self.contents.item_anchors
+        for s, segment in enumerate(self.contents.segments):
+            for b, block in enumerate(self.contents.anchors):
+                yield Grid(names.scores(b, s), block.count, segment.count, tile)
+            if item_anchors:
+                yield Grid(names.item_scores(s), item_anchors.count, segment.count, tile)
+
+    def vector_grids(self) -> Iterator[Grid]:
+        wanted = [(names.item_vectors(s), block.count) for s, block in enumerate(self.contents.segments)]
+        wanted += [(names.anchor_vectors(b), block.count) for b, block in enumerate(self.contents.anchors)]
+        return (Grid(name, count, 1, (ENCODE_BATCH, 1), any_width=True) for name, count in wanted)
+
+    def done(self, grid: Grid) -> int:
+        """How much of it an earlier run has left that this one would use."""
+        if self.files is None or not (self.announced or grid.file in set(self.manifest.contents.files())):
+            return 0
+        return grid.size - sum(tile.size for tile in missing(self.files, grid))
+
+
+def _estimate(
+    task: _Task, folder: Path, scorer: Scorer, encoder: Encoder | None, workers: int, limit: float
+) -> Estimate:
+    score_grids, vector_grids = list(task.score_grids()), list(task.vector_grids()) if encoder else []
+    pairs, pairs_done = sum(grid.size for grid in score_grids), sum(map(task.done, score_grids))
+    texts, texts_done = sum(grid.size for grid in vector_grids), sum(map(task.done, vector_grids))
+    contents = [item.content for item in task.items]
+    calls, truncated = scorer.calls, getattr(scorer, "truncated", 0)
+    rng = np.random.default_rng(0)
+    width = 0
+
+    def score(size: int) -> None:
+        rows = rng.choice(len(task.subjects), min(QUERIES, len(task.subjects)), replace=False)
+        columns = rng.integers(len(contents), size=math.ceil(size / len(rows)))
+        scorer.score([(task.subjects[r], contents[c]) for r in rows for c in columns][:size])
+
+    def encode(size: int) -> None:
+        nonlocal width
+        assert encoder
+        width = encoder.encode([contents[c] for c in rng.integers(len(contents), size=size)], role="item").shape[1]
+
+    scored = _rate(score, min(LARGEST_BATCH, pairs - pairs_done), limit) if pairs > pairs_done else None
+    encoded = _rate(encode, ENCODE_BATCH, limit / 2) if encoder else None
+    text_bytes = len(item_lines(task.items)) + len(query_lines(task.anchor_queries))
+    anchor_pairs = task.contents.anchor_count * task.contents.item_count
+    residuals = 4 * anchor_pairs if task.contents.anchor_count >= FEWEST else 0
+    int8 = task.manifest.dtype == "int8"
+    return Estimate(
+        pairs=pairs,
+        pairs_done=pairs_done,
+        texts=texts,
+        texts_done=texts_done,
+        pairs_per_second=scored,
+        texts_per_second=encoded,
+        workers=workers,
+        calls=scorer.calls - calls,
+        truncated=getattr(scorer, "truncated", 0) - truncated,
+        score_bytes=sum(grid.size + 8 * grid.rows if int8 else 2 * grid.size for grid in score_grids),
+        vector_bytes=2 * width * texts,
+        text_bytes=text_bytes,
+        derived_bytes=residuals + round(WORDS_ON_DISK * text_bytes),
+        building_bytes=2 * max((grid.size for grid in score_grids if task.done(grid) < grid.size), default=0),
+        free_bytes=shutil.disk_usage(_existing(folder)).free,
+        # A search has its scores, residuals and vectors as float32.
+        memory_bytes=4 * anchor_pairs
+        + residuals
+        + 4 * width * texts
+        + WORDS_IN_MEMORY * text_bytes
+        + ITEM_OBJECT * len(task.items),
+    )
+
+
+def _rate(work: Callable[[int], None], largest: int, limit: float) -> float:
+    """Per second, in the last and largest of batches that grow for as long as the time allows."""
+    work(1)  # what is loaded or compiled at the first use is no measure
+    size, used, rate = 1, 0.0, 0.0
+    for _ in range(REPEATS):
+        start = perf_counter()
+        work(size)
+        took = max(perf_counter() - start, 1e-9)
+        used += took
+        rate = size / took
+        following = min(4 * size, largest, int(rate * (limit - used)))
+        if following < size:
+            break
+        size = following
+    return rate
+
+
+def _existing(path: Path) -> Path:
+    path = path.resolve()
+    return path if path.exists() else _existing(path.parent)
