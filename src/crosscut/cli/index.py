@@ -6,21 +6,34 @@ import argparse
 import json
 import sys
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from crosscut.cli.arguments import ITEMS, MODEL, Verbs, at_least, new_parser
 from crosscut.errors import CrosscutError
-from crosscut.types import Query
+from crosscut.types import Item, Query
+
+if TYPE_CHECKING:
+    from crosscut.encoders import Encoder
+    from crosscut.index.executors import Executor
+    from crosscut.index.store import Store
+    from crosscut.scorers import Scorer
 
 ABOUT = """\
 Make an index of items. Every anchor query is scored against every item now, which makes every later
 search better; an encoder adds a vector for each item. Both are optional. A build that was stopped
-continues where it was when the same command is run again.
+continues where it was when the same command is run again. --add brings more items or anchor queries
+to a finished index, and scores only what is new.
 """
 EXAMPLES = """\
 examples:
   crosscut index faq.jsonl --out faq.index --scorer cross-encoder/ms-marco-MiniLM-L6-v2
   crosscut index scifact/ --out scifact.index --scorer ./my-model \\
       --encoder sentence-transformers/all-MiniLM-L6-v2 --anchor-queries scifact/ --anchors 200
+  crosscut index faq.jsonl --out faq.index --scorer ./my-model --anchor-queries past.txt --dry-run
+  crosscut index more.jsonl --out faq.index --add
+  crosscut index --out faq.index --add --anchor-queries new-questions.txt
+  crosscut index faq.jsonl --out faq.index --scorer ./my-model --anchor-queries past.txt \\
+      --executor ray --address 10.0.0.1:6379
   cat lines.txt | crosscut index - --out lines.index --scorer python:my_module:my_function
 """
 
@@ -28,7 +41,7 @@ examples:
 def add_parser(verbs: Verbs) -> None:
     parser = new_parser(verbs, "index", ABOUT, EXAMPLES, help="make items ready to be searched")
     add = parser.add_argument
-    add("items", metavar="ITEMS", help=ITEMS)
+    add("items", metavar="ITEMS", nargs="?", help=f"{ITEMS}; only --add can do without")
     add("--out", required=True, metavar="FOLDER", help="the folder to keep the index in")
     add("--scorer", metavar="MODEL", help=f"the cross-encoder: {MODEL}; `overlap` counts words in common")
     add("--encoder", metavar="MODEL", help=f"a bi-encoder: {MODEL} (default: none)")
@@ -51,7 +64,23 @@ def add_parser(verbs: Verbs) -> None:
         default="bm25",
         help="how words are weighted (default: %(default)s)",
     )
+    add(
+        "--store",
+        choices=["float16", "int8"],
+        help="how scores are stored: int8 takes half of the bytes on disk (default: float16)",
+    )
     add("--overwrite", action="store_true", help="replace the index that is there (default: continue it)")
+    add(
+        "--add",
+        action="store_true",
+        help="add items and anchor queries to the finished index in FOLDER; those that it has already are passed "
+        "over, so the same command continues what was stopped. The models are those of the index",
+    )
+    add(
+        "--dry-run",
+        action="store_true",
+        help="measure a few batches, print what it would take, and write nothing",
+    )
     add(
         "--seed",
         type=at_least(0),
@@ -59,6 +88,20 @@ def add_parser(verbs: Verbs) -> None:
         metavar="S",
         help="seed that draws the anchor items (default: %(default)s)",
     )
+    add(
+        "--executor",
+        choices=["local", "processes", "ray"],
+        default="local",
+        help="where pairs are scored: in this process, in one process per GPU of this machine (or, without a GPU, "
+        "in some that share its cores), or on a Ray cluster (default: %(default)s)",
+    )
+    add(
+        "--workers",
+        type=at_least(1),
+        metavar="N",
+        help="of `processes` or `ray` (default: one per GPU)",
+    )
+    add("--address", metavar="HOST:PORT", help="the Ray cluster (default: RAY_ADDRESS, or one on this machine)")
     add("--json", action="store_true", help="print what was built as a JSON object")
     parser.set_defaults(
         run=run, when_stopped="stopped; finished work is kept, and the same command continues from there"
@@ -66,17 +109,98 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from crosscut.cli.models import load_encoder, load_scorer
-    from crosscut.data import read_items
-    from crosscut.index.index import Index
+    from crosscut.index.store import Store
 
+    _check_flags(args)
+    executor = _executor(args)
+    start = perf_counter()
+    items, queries = _items(args.items), _anchor_queries(args.anchor_queries, args.anchors)
+    store = Store.open(args.out) if args.add else None
+    if store:
+        items, queries = _new_ones(store, items, queries)
+    scorer, encoder = _models(args, store)
+    if args.dry_run:
+        return _dry_run(args, store, items, queries, scorer, encoder, executor)
+    if store:
+        _add(store, items, queries, scorer, encoder, executor)
+    else:
+        _build(args, items, queries, scorer, encoder, executor)
+    manifest = Store.open(args.out).manifest
+    contents = manifest.contents
+    built = {
+        "folder": args.out,
+        "items": contents.item_count - len(manifest.deleted),
+        "anchor_queries": contents.anchor_count,
+        "anchor_items": contents.item_anchors.count if contents.item_anchors else 0,
+        "calls": scorer.calls,
+        "truncated": getattr(scorer, "truncated", 0),
+        "seconds": round(perf_counter() - start, 3),
+        "scorer": scorer.name,
+        "encoder": encoder.name if encoder else None,
+    }
+    if store:
+        built |= {"added_items": len(items), "added_anchor_queries": len(queries)}
+    if args.json:
+        print(json.dumps(built))
+    else:
+        added = f"{len(items)} items and {len(queries)} anchor queries added, now " if store else ""
+        print(
+            f"{args.out}: {added}{built['items']} items, {built['anchor_queries']} anchor queries; "
+            f"{scorer.calls} calls in {built['seconds']:.1f} s"
+        )
+    for hint in _hints(built, getattr(scorer, "max_length", None)):
+        print(f"hint: {hint}", file=sys.stderr)
+    return 0
+
+
+def _check_flags(args: argparse.Namespace) -> None:
     if args.items == args.anchor_queries == "-":
         raise CrosscutError("items and anchor queries cannot both come from stdin: put one of them in a file")
-    start = perf_counter()
-    items = read_items(args.items)
-    queries = _anchor_queries(args.anchor_queries, args.anchors)
-    scorer = load_scorer(args.scorer)
-    encoder = None if args.encoder is None else load_encoder(args.encoder)
+    if not args.add and args.items is None:
+        raise CrosscutError("no items are given: name a file or folder of them, or - for stdin")
+    if args.add and args.items is args.anchor_queries is None:
+        raise CrosscutError("nothing is given to add: name a file of items, or --anchor-queries FILE, or both")
+    for flag in ("overwrite", "store", "anchor_items"):
+        if args.add and getattr(args, flag):
+            raise CrosscutError(
+                f"--add leaves the index as it was built: it does not go with --{flag.replace('_', '-')}"
+            )
+
+
+def _executor(args: argparse.Namespace) -> Executor:
+    from crosscut.index.executors import as_executor
+
+    options = {"workers": args.workers, "address": args.address}
+    return as_executor(args.executor, **{name: value for name, value in options.items() if value is not None})
+
+
+def _items(path: str | None) -> list[Item]:
+    from crosscut.data import read_items
+
+    return [] if path is None else read_items(path)
+
+
+def _models(args: argparse.Namespace, store: Store | None) -> tuple[Scorer, Encoder | None]:
+    """The models that the flags name, or else those of the index that is added to."""
+    from crosscut.cli.models import load_encoder, load_scorer, stored_name
+
+    scorer, encoder = args.scorer, args.encoder
+    if store:
+        scorer = scorer or stored_name("scorer", store.manifest)
+        encoder = encoder or stored_name("encoder", store.manifest)
+    return load_scorer(scorer), None if encoder is None else load_encoder(encoder)
+
+
+def _build(
+    args: argparse.Namespace,
+    items: list[Item],
+    queries: list[Query],
+    scorer: Scorer,
+    encoder: Encoder | None,
+    executor: Executor,
+) -> None:
+    from crosscut.index.index import Index
+
     Index.build(
         items,
         scorer=scorer,
@@ -88,26 +212,65 @@ def run(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
         progress=True,
         seed=args.seed,
+        store=args.store or "float16",
+        executor=executor,
     )
-    built = {
-        "folder": args.out,
-        "items": len(items),
-        "anchor_queries": len(queries),
-        "anchor_items": args.anchor_items,
-        "calls": scorer.calls,
-        "seconds": round(perf_counter() - start, 3),
-        "scorer": scorer.name,
-        "encoder": encoder.name if encoder else None,
-    }
-    if args.json:
-        print(json.dumps(built))
+
+
+def _new_ones(store: Store, items: list[Item], queries: list[Query]) -> tuple[list[Item], list[Query]]:
+    from crosscut.index.inputs import only_new
+
+    there = [item for item, deleted in zip(store.items(), store.deleted(), strict=True) if not deleted]
+    return only_new("item", items, there), only_new("anchor query", queries, store.anchor_queries())
+
+
+def _add(
+    store: Store,
+    items: list[Item],
+    queries: list[Query],
+    scorer: Scorer,
+    encoder: Encoder | None,
+    executor: Executor,
+) -> None:
+    from crosscut.index.change import add_anchor_queries, add_items
+    from crosscut.index.index import Index
+
+    if items:
+        add_items(store, items, scorer=scorer, encoder=encoder, executor=executor, progress=True)
+    if queries:
+        add_anchor_queries(store, queries, scorer=scorer, encoder=encoder, executor=executor, progress=True)
+    Index(store, scorer, encoder)  # learns anew what searches go by, so that no search has to
+
+
+def _dry_run(
+    args: argparse.Namespace,
+    store: Store | None,
+    items: list[Item],
+    queries: list[Query],
+    scorer: Scorer,
+    encoder: Encoder | None,
+    executor: Executor,
+) -> int:
+    from crosscut.cli.dry_run import print_estimate
+    from crosscut.index.estimate import estimate_addition, estimate_build
+
+    workers = executor.count(scorer)
+    if store:
+        cost = estimate_addition(store, items, queries, scorer=scorer, encoder=encoder, workers=workers)
     else:
-        print(
-            f"{args.out}: {len(items)} items, {len(queries)} anchor queries; "
-            f"{scorer.calls} calls in {built['seconds']:.1f} s"
+        cost = estimate_build(
+            items,
+            scorer=scorer,
+            folder=args.out,
+            encoder=encoder,
+            anchor_queries=queries,
+            anchor_items=args.anchor_items,
+            seed=args.seed,
+            overwrite=args.overwrite,
+            dtype=args.store or "float16",
+            workers=workers,
         )
-    for hint in _hints(built):
-        print(f"hint: {hint}", file=sys.stderr)
+    print_estimate(args.out, cost, args.json)
     return 0
 
 
@@ -124,8 +287,13 @@ def _anchor_queries(path: str | None, count: int | None) -> list[Query]:
     return queries[:count]
 
 
-def _hints(built: dict[str, object]) -> list[str]:
+def _hints(built: dict[str, Any], limit: int | None) -> list[str]:
     hints = []
+    if built["truncated"]:
+        cut = f"the limit of {limit} tokens" if limit else "what the scorer can read"
+        hints.append(
+            f"{built['truncated']} of {built['calls']} pairs were cut to {cut}: what came after counts for nothing"
+        )
     if not built["anchor_queries"]:
         hints.append(
             "no anchor queries: searches go by words and vectors alone; "

@@ -12,6 +12,7 @@ from crosscut.errors import CrosscutError
 if TYPE_CHECKING:
     from crosscut.encoders import Encoder
     from crosscut.index.index import Index
+    from crosscut.index.manifest import Manifest, Model
     from crosscut.scorers import Scorer
 
 PYTHON = "python:"
@@ -52,6 +53,14 @@ def load_encoder(name: str) -> Encoder:
     if not callable(getattr(model, "encode", None)):
         raise CrosscutError(f"{name} has no .encode(texts), so it is not an encoder")
     return ModelEncoder(model, name=name)
+
+
+def stored_name(kind: str, manifest: Manifest) -> str | None:
+    """The name by which the scorer or encoder of an index is loaded again; None if it has none."""
+    model: Model | None = getattr(manifest, kind)
+    if model is None or not model.name.startswith(PYTHON):
+        return model.name if model else None
+    return _own(kind, model.name)
 
 
 def open_index(folder: str, scorer: str | None, encoder: str | None, other_models: bool) -> Index:
