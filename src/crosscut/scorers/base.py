@@ -54,6 +54,15 @@ class Scorer(ABC):
         """
         return ""
 
+    def options(self) -> dict[str, Any]:
+        """The options that its scores depend on, beside its name: an index keeps them to make it again.
+
+        >>> from crosscut.scorers import as_scorer
+        >>> as_scorer(lambda query, texts: [0.0 for _ in texts]).options()
+        {}
+        """
+        return {}
+
     @final
     def score(self, pairs: Sequence[Pair]) -> np.ndarray:
         """Raw scores of (query, item) pairs, float32; refused unless there is one finite number per pair.
@@ -70,7 +79,8 @@ class Scorer(ABC):
         except CrosscutError:
             raise
         except Exception as error:
-            raise CrosscutError(f"scorer {self.name} failed: {type(error).__name__}: {error}") from error
+            problem = _bad_text(pairs) or f"scorer {self.name} failed: {type(error).__name__}: {error}"
+            raise CrosscutError(problem) from error
         scores = as_scores(scores, len(pairs), self.name)
         self.calls += len(pairs)
         self._check_finite(scores, pairs)
@@ -125,6 +135,24 @@ def as_array(values: Any) -> np.ndarray:
         raise CrosscutError(
             f"a model must return an array of numbers, but returned {type(values).__name__}: {error}"
         ) from error
+
+
+def _bad_text(pairs: Sequence[Pair]) -> str | None:
+    """What is wrong with the first text that no model can read; looked for when one has failed."""
+    for position, pair in enumerate(pairs):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            return f"pair {position} is not a pair: give (query, item), two strings"
+        for side, text in zip(("query", "item"), pair, strict=True):
+            if not isinstance(text, str):
+                return f"pair {position}: its {side} is of type {type(text).__name__}, not a string"
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                return (
+                    f"pair {position}: its {side} {_shorten(text)} has half a character (a lone surrogate, at "
+                    f"place {error.start}): read the text with the right encoding"
+                )
+    return None
 
 
 def _shorten(text: str, limit: int = 80) -> str:

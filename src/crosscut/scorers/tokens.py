@@ -65,8 +65,8 @@ class Template:
 
     def untyped(self) -> Template:
         """The same for a model that is given no token types."""
-        parts = ((ids, [0] * len(ids)) for ids, _ in (self.before, self.between, self.after))
-        return Template(*parts, query_type=0, item_type=0)
+        before, between, after = ((ids, [0] * len(ids)) for ids, _ in (self.before, self.between, self.after))
+        return Template(before, between, after, query_type=0, item_type=0)
 
     @property
     def size(self) -> int:
@@ -112,6 +112,8 @@ class TokenStore:
         numbers = self._numbers
         new = [text for text in dict.fromkeys(texts) if text not in numbers]
         if new:
+            if not all(isinstance(text, str) for text in new):
+                raise TypeError("a text is not a string")  # of two strings the tokenizer would make one text
             rows = [encoding.ids for encoding in self._encode(new, add_special_tokens=False)]
             for text in new:
                 numbers[text] = len(numbers)
@@ -159,9 +161,7 @@ class PairTokens:
         if markers:
             self.template = self.template.marked(*markers)
         self.store = TokenStore(plain)
-        for name, limit in (("query_tokens", query_tokens), ("item_tokens", item_tokens)):
-            if limit is not None and limit < 1:
-                raise CrosscutError(f"{name} must be at least 1, but is {limit}")
+        check_limits(query_tokens=query_tokens, item_tokens=item_tokens, max_length=max_length)
         if max_length is not None and max_length < self.template.size + 2:
             raise CrosscutError(f"max_length must be at least {self.template.size + 2}, but is {max_length}")
         self.room = None if max_length is None else max_length - self.template.size
@@ -210,6 +210,18 @@ class TokenPairs:
             item = store.ids(self.items[p])[: self.item_lengths[p]]
             ids[row, : lengths[row]], types[row, : lengths[row]] = fill(query, item)
         return ids, types, (np.arange(shape[1]) < lengths[:, None]).astype(np.int64)
+
+
+def check_limits(**limits: int | None) -> None:
+    """Refuse limits that are neither None nor a whole number of at least 1.
+
+    >>> check_limits(query_tokens=None, item_tokens=0)
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: item_tokens must be a whole number of at least 1, but is 0
+    """
+    for name, limit in limits.items():
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise CrosscutError(f"{name} must be a whole number of at least 1, but is {limit!r}")
 
 
 def cut_lengths(
