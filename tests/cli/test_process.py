@@ -92,3 +92,50 @@ def test_interrupted_index_continues_without_repeating_finished_tiles(folder):
     assert json.loads(second.stdout)["calls"] < items * queries
     scorer = ["--scorer", "python:my_scorers:slow"]
     assert crosscut("search", "x", "number 7", "--json", *scorer).returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs signals and /proc")
+def test_processes_and_ctrl_c(folder):
+    (folder / "many.txt").write_text("".join(f"text number {n}\n" for n in range(1100)))
+    (folder / "anchors.txt").write_text("".join(f"number {n}\n" for n in range(40)))
+    command = ["index", "many.txt", "--anchor-queries", "anchors.txt", "--json", "--scorer"]
+    spread = ["--executor", "processes", "--workers", "2"]
+    slow = [*COMMAND, *command, "python:my_scorers:slow", "--out", "x", *spread]
+    # As from a terminal: the signal reaches the whole group of processes.
+    with subprocess.Popen(
+        slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as first:
+        deadline = time.monotonic() + 60
+        while not list(folder.glob("x/scores/*.tiles/*.npy")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(first.pid, signal.SIGINT)
+        out, err = first.communicate(timeout=30)
+    assert (first.returncode, out) == (130, "")
+    assert err.strip() == "crosscut: stopped; finished work is kept, and the same command continues from there"
+    assert _ends(first.pid)
+
+    second = subprocess.run(slow, capture_output=True, text=True, timeout=120)
+    assert second.returncode == 0 and 0 < json.loads(second.stdout)["calls"] < 40 * 1100
+    assert crosscut(*command, "python:my_scorers:words", "--out", "y").returncode == 0
+    scores = "scores/q000000-i000000.npy"
+    assert (folder / "x" / scores).read_bytes() == (folder / "y" / scores).read_bytes()
+
+
+def _ends(group):
+    """Whether nobody is left of a group of processes, soon."""
+    for _ in range(1000):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_flags_of_another_executor(folder):
+    ended = crosscut("index", "items.jsonl", "--out", "x", "--scorer", "overlap", "--workers", "2")
+    assert ended.returncode == 2
+    assert ended.stderr == "crosscut: error: the executor 'local' has no option workers\n"
+    ended = crosscut("index", "items.jsonl", "--out", "x", "--scorer", "overlap", "--executor", "slurm")
+    assert ended.returncode == 2 and "invalid choice: 'slurm'" in ended.stderr
+    assert not (folder / "x").exists()

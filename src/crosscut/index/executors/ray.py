@@ -128,7 +128,10 @@ def _connected(address: str | None) -> Iterator[Any]:
             ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
             where = f"the Ray cluster at {address}" if address else "Ray"
-            raise CrosscutError(f"cannot connect to {where} ({error}): see `ray status`") from error
+            raise CrosscutError(
+                f"cannot connect to {where} ({error}): see `ray status`; if the cluster wants a token, as do "
+                "those of newer versions, set the variable RAY_AUTH_MODE=token"
+            ) from error
         try:
             yield ray
         finally:
