@@ -21,6 +21,13 @@ for rows, width in [(1, 16), (7, 48), (5, 64)]:
     expected = F.layer_norm(x + y, (width,), weight, bias, 1e-5)
     torch.testing.assert_close(kernels.add_layer_norm(x, y, weight, bias, 1e-5), expected, atol=1e-5, rtol=1e-5)
 
+for count, width in [(1, 16), (9, 48)]:
+    tables = [torch.randn(size, width) for size in (11, 7, 2)]
+    rows = [torch.randint(len(table), (count,)) for table in tables]
+    weight, bias = torch.randn(width), torch.randn(width)
+    expected = F.layer_norm(sum(t[r] for t, r in zip(tables, rows)), (width,), weight, bias, 1e-5)
+    torch.testing.assert_close(kernels.embed(tables, rows, weight, bias, 1e-5), expected, atol=1e-5, rtol=1e-5)
+
 x = torch.cat([torch.linspace(-9, 9, 3001), torch.tensor([-1e4, 1e4, 0.0])])
 torch.testing.assert_close(kernels.gelu_(x.clone()), F.gelu(x.double()).float(), atol=4e-6, rtol=0)
 

@@ -10,6 +10,23 @@ import triton
 import triton.language as tl
 
 
+def embed(
+    tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    rows: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    eps: float,
+) -> torch.Tensor:
+    """LayerNorm of the sum of one row of each table."""
+    count, width = len(rows[0]), tables[0].shape[1]
+    out = torch.empty(count, width, device=weight.device, dtype=weight.dtype)
+    grid = (triton.cdiv(count, 2),)
+    _embed[grid](
+        *tables, *rows, weight, bias, out, count, eps, width, triton.next_power_of_2(width), 2, num_warps=2
+    )
+    return out
+
+
 def add_layer_norm(
     x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
@@ -50,6 +67,38 @@ def attention(
 
 
 @triton.jit
+def _layer_norm(value, inside, weight, bias, column, eps, WIDTH: tl.constexpr):
+    centred = tl.where(inside[None, :], value - (tl.sum(value, 1) / WIDTH)[:, None], 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 1) / WIDTH + eps)
+    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
+    return centred * scale[:, None] * w[None, :] + b[None, :]
+
+
+@triton.jit
+def _embed(
+    t1, t2, t3, r1, r2, r3, weight, bias, out, count, eps,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    inside = column < WIDTH
+    there = row < count
+    mask = there[:, None] & inside[None, :]
+    value = tl.load(
+        t1 + tl.load(r1 + row, mask=there, other=0)[:, None] * WIDTH + column[None, :], mask=mask, other=0.0
+    ).to(tl.float32)
+    value += tl.load(
+        t2 + tl.load(r2 + row, mask=there, other=0)[:, None] * WIDTH + column[None, :], mask=mask, other=0.0
+    ).to(tl.float32)
+    value += tl.load(
+        t3 + tl.load(r3 + row, mask=there, other=0)[:, None] * WIDTH + column[None, :], mask=mask, other=0.0
+    ).to(tl.float32)
+    result = _layer_norm(value, inside, weight, bias, column, eps, WIDTH)
+    tl.store(out + row[:, None] * WIDTH + column[None, :], result.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def _add_layer_norm(
     x, y, weight, bias, out, rows, eps, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr
 ):
@@ -58,14 +107,9 @@ def _add_layer_norm(
     inside = column < WIDTH
     mask = (row[:, None] < rows) & inside[None, :]
     at = row[:, None] * WIDTH + column[None, :]
-    value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32) + tl.load(y + at, mask=mask, other=0.0).to(
-        tl.float32
-    )
-    centred = tl.where(inside[None, :], value - (tl.sum(value, 1) / WIDTH)[:, None], 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, 1) / WIDTH + eps)
-    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
-    result = centred * scale[:, None] * w[None, :] + b[None, :]
+    value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    value += tl.load(y + at, mask=mask, other=0.0).to(tl.float32)
+    result = _layer_norm(value, inside, weight, bias, column, eps, WIDTH)
     tl.store(out + at, result.to(out.dtype.element_ty), mask=mask)
 
 

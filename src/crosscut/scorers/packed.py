@@ -35,79 +35,89 @@ def can_pack(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class Packed:
-    """Some pairs end to end. `first`: where each begins, and the end; `lengths`: the same on the host."""
+    """Some pairs end to end. `first`: where each begins, and the end of the last."""
 
     ids: torch.Tensor
     types: torch.Tensor
     positions: torch.Tensor
     first: torch.Tensor
-    lengths: np.ndarray
-    query_lengths: torch.Tensor
+    longest: int
+    lengths: np.ndarray | None  # of the pairs, where the host knows them
 
     @property
-    def longest(self) -> int:
-        return int(self.lengths.max())
+    def starts(self) -> torch.Tensor:
+        return self.first[:-1].long()
 
 
 class Packer:
-    """Puts pairs together on the device: what travels there is a text once, and four numbers a pair."""
+    """Puts pairs together on the device: what travels there is a text once, and five numbers a pair."""
 
     def __init__(self, tokens: PairTokens, device: str) -> None:
         self._tokens, self._device = tokens, device
         template = tokens.template
         parts = (template.before, template.between, template.after)
         self._special = np.concatenate([ids for ids, _ in parts]).astype(np.int32)
-        self._sizes = [len(ids) for ids, _ in parts]
-        types = np.concatenate([types for _, types in parts])
-        self._types = torch.as_tensor(types, device=device)
-        self._flat = torch.zeros(0, dtype=torch.int32, device=device)
+        self._before, self._between = len(template.before[0]), len(template.between[0])
+        self._types = torch.as_tensor(np.concatenate([types for _, types in parts]), device=device)
         self._generation: object = None
+        self._sent = 0
+        self.flat = torch.as_tensor(self._special, device=device)
 
     def send(self, pairs: TokenPairs, order: np.ndarray) -> torch.Tensor:
-        """Start and length of query and of item of each pair, on the device, in `order`."""
+        """Length of each pair, then start and length of its query and of its item, on the device, in `order`."""
         self._refresh()
         starts, shift = self._tokens.store.starts, len(self._special)
-        numbers = [
-            starts[pairs.queries] + shift,
-            pairs.query_lengths,
-            starts[pairs.items] + shift,
-            pairs.item_lengths,
-        ]
-        return torch.as_tensor(np.stack(numbers)[:, order]).to(self._device)
+        query, item = starts[pairs.queries] + shift, starts[pairs.items] + shift
+        numbers = np.stack([pairs.lengths, query, pairs.query_lengths, item, pairs.item_lengths])
+        return self._to_device(numbers[:, order])
 
     def _refresh(self) -> None:
         """Send the tokens of texts that are new since the last time, behind those of the template."""
-        store = self._tokens.store
+        store, shift = self._tokens.store, len(self._special)
         if self._generation is not store.generation:
-            self._generation = store.generation
-            self._flat = torch.as_tensor(self._special, device=self._device)
-        known = len(self._flat) - len(self._special)
-        if known < len(store.flat):
-            self._flat = torch.cat([self._flat, torch.as_tensor(store.flat[known:]).to(self._device)])
+            self._generation, self._sent = store.generation, 0
+        size = len(store.flat)
+        if self._sent == size:
+            return
+        if shift + size > len(self.flat):
+            # Room to grow: whoever has recorded where `flat` lies need not do so anew each time.
+            old = self.flat
+            self.flat = torch.zeros(2 * (shift + size), dtype=torch.int32, device=self._device)
+            self.flat[: shift + self._sent] = old[: shift + self._sent]
+        self.flat[shift + self._sent : shift + size] = self._to_device(store.flat[self._sent :])
+        self._sent = size
 
-    def pack(self, sent: torch.Tensor, lengths: np.ndarray) -> Packed:
-        """The pairs `sent` (a slice of what `send` gave), whose `lengths` the host knows."""
-        query_start, query_length, item_start, item_length = sent
-        size, (before, between, _) = int(lengths.sum()), self._sizes
-        device = self._device
-        first = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=device)
-        first[1:] = torch.cumsum(query_length + item_length + len(self._special), 0)
-        pair = torch.repeat_interleave(torch.arange(len(lengths), device=device), first.diff(), output_size=size)
-        position = torch.arange(size, device=device) - first[pair]
-        query_end = before + query_length[pair]
-        item_begin = query_end + between
+    def _to_device(self, array: np.ndarray) -> torch.Tensor:
+        tensor = torch.as_tensor(array)
+        if not self._device.startswith("cuda"):
+            return tensor
+        # From pinned memory the copy joins the queue; from other memory the host would wait for the queue.
+        return tensor.pin_memory().to(self._device, non_blocking=True)
+
+    def pack(self, sent: torch.Tensor, size: int, longest: int, lengths: np.ndarray | None = None) -> Packed:
+        """The pairs `sent` (columns of what `send` gave), in `size` tokens, none longer than `longest`.
+
+        Pairs of length 0 are none, and tokens beyond the last pair mean nothing.
+        """
+        length, query_start, query_length, item_start, item_length = sent
+        first = F.pad(torch.cumsum(length, 0), (1, 0)).int()
+        place = torch.arange(size, device=self._device)
+        pair = torch.searchsorted(first[1:], place.int(), right=True).clamp_(max=len(length) - 1)
+        position = (place - first[pair]).clamp_(max=longest - 1)
+        query_end = self._before + query_length[pair]
+        item_begin = query_end + self._between
         item_end = item_begin + item_length[pair]
-        in_query = (position >= before) & (position < query_end)
+        in_query = (position >= self._before) & (position < query_end)
         in_item = (position >= item_begin) & (position < item_end)
-        # A special token's place in the template: what precedes it, less the tokens of the texts before it.
-        special = position - torch.where(position >= query_end, query_end - before, 0)
+        # A special token's place in the template: its position, less the tokens of the texts before it.
+        special = position - torch.where(position >= query_end, query_end - self._before, 0)
         special = special - torch.where(position >= item_end, item_end - item_begin, 0)
-        source = torch.where(in_query, query_start[pair] + position - before, special)
+        special = special.clamp_(0, len(self._special) - 1)
+        source = torch.where(in_query, query_start[pair] + position - self._before, special)
         source = torch.where(in_item, item_start[pair] + position - item_begin, source)
-        types = self._types[special.clamp(0, len(self._special) - 1)]
-        types = torch.where(in_query, self._tokens.template.query_type, types)
+        types = torch.where(in_query, self._tokens.template.query_type, self._types[special])
         types = torch.where(in_item, self._tokens.template.item_type, types)
-        return Packed(self._flat[source].long(), types, position, first, lengths, query_length)
+        return Packed(self.flat[source].long(), types, position, first, longest, lengths)
 
 
 class PackedBert:
@@ -124,11 +134,16 @@ class PackedBert:
         self.layers = [_Layer(layer) for layer in model.encoder.layer]
         self.kernels = _kernels(self.words, self.heads, config)
 
+    @property
+    def needs_lengths(self) -> bool:
+        """Whether a batch must bring the lengths of its pairs (attention in groups of equal length)."""
+        return self.kernels.attention is _attention
+
     def __call__(self, batch: Packed, rows: torch.Tensor, first_only: bool = False) -> torch.Tensor:
         """Last hidden state at `rows`; `first_only` says that each is the first of its pair."""
         kernels, last = self.kernels, len(self.layers) - 1
-        x = self.words[batch.ids] + self.positions[batch.positions] + self.types[batch.types]
-        x = F.layer_norm(x, x.shape[-1:], *self.norm)
+        tables, places = (self.words, self.positions, self.types), (batch.ids, batch.positions, batch.types)
+        x = kernels.embed(tables, places, *self.norm)
         for number, layer in enumerate(self.layers):
             limit = 1 if first_only and number == last else None
             context = kernels.attention(F.linear(x, *layer.qkv), batch, self.heads, limit)
@@ -152,6 +167,7 @@ class _Layer:
 
 @dataclass(frozen=True)
 class _Kernels:
+    embed: Callable[..., torch.Tensor]
     attention: Callable[..., torch.Tensor]
     add_norm: Callable[..., torch.Tensor]
     activation: Callable[[torch.Tensor], torch.Tensor]
@@ -165,19 +181,21 @@ def _kernels(words: torch.Tensor, heads: int, config: Any) -> _Kernels:
         try:
             from crosscut.scorers import kernels
         except ImportError:  # torch without Triton
-            return _Kernels(_attention, _add_norm, activation)
+            return _Kernels(_embed, _attention, _add_norm, activation)
         return _Kernels(
+            kernels.embed,
             lambda qkv, batch, heads, limit: kernels.attention(qkv, batch.first, batch.longest, heads, limit),
             kernels.add_layer_norm,
             kernels.gelu_ if config.hidden_act == "gelu" else activation,
         )
-    return _Kernels(_attention, _add_norm, activation)
+    return _Kernels(_embed, _attention, _add_norm, activation)
 
 
 def _attention(qkv: torch.Tensor, batch: Packed, heads: int, limit: int | None) -> torch.Tensor:
     """Attention in groups of pairs of one length, which stand side by side when pairs are sorted by length."""
     width = qkv.shape[1] // 3
     out = torch.empty(qkv.shape[0], width, dtype=qkv.dtype, device=qkv.device)
+    assert batch.lengths is not None
     starts = np.flatnonzero(np.diff(batch.lengths, prepend=0))
     begin = 0
     for start, end in zip(starts, [*starts[1:], len(batch.lengths)], strict=True):
@@ -188,6 +206,15 @@ def _attention(qkv: torch.Tensor, batch: Packed, heads: int, limit: int | None) 
         out[begin:stop].view(count, length, width)[:, :limit] = context
         begin = stop
     return out
+
+
+def _embed(
+    tables: tuple[torch.Tensor, ...], rows: tuple[torch.Tensor, ...], *norm: torch.Tensor | float
+) -> torch.Tensor:
+    first, *others = (table[row] for table, row in zip(tables, rows, strict=True))
+    for other in others:
+        first += other
+    return F.layer_norm(first, first.shape[-1:], *norm)
 
 
 def _add_norm(

@@ -87,7 +87,7 @@ class TokenStore:
     """Token ids of texts, one after the other in one array, each text tokenised when it first comes."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
         self.clear()
 

@@ -14,8 +14,9 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils import cached_file
 
 from crosscut.errors import CrosscutError
+from crosscut.scorers.graphs import Graphs
 from crosscut.scorers.packed import PackedBert, Packer, can_pack
-from crosscut.scorers.tokens import PairTokens, TokenPairs
+from crosscut.scorers.tokens import PairTokens, TokenPairs, batch_end
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 GPU_TOKENS = 65_536  # enough to fill it
@@ -41,22 +42,19 @@ def load(location: str, label: int | None, device: str, dtype: torch.dtype) -> L
     """
     folder = _snapshot(location)
     config = AutoConfig.from_pretrained(location)
-    tokenizer = _tokenizer(location)
-    form = getattr(config, "crosscut", None) or {"head": "cls"}
-    if form["head"] == "emb":
-        model, report = AutoModel.from_pretrained(location, use_safetensors=True, output_loading_info=True)
-        markers = tuple(_marker(tokenizer, form.get(f"{side}_marker"), location) for side in ("query", "item"))
-        report["missing_keys"] = [key for key in report["missing_keys"] if not key.startswith("pooler.")]
+    tokenizer = _tokenizer(location, folder)
+    form = getattr(config, "crosscut", None)
+    if form is None:
+        markers, kind, label = None, AutoModelForSequenceClassification, _label(config, label, location)
+        _check_head(config, location)
     else:
-        model, report = AutoModelForSequenceClassification.from_pretrained(
-            location, use_safetensors=True, output_loading_info=True
-        )
-        markers = None
-    if missing := sorted(report["missing_keys"]):
-        # The library would fill these with random numbers, and the scores would mean nothing.
+        markers, kind, label = _markers(form, tokenizer, label, location), AutoModel, 0
+    model, report = kind.from_pretrained(location, use_safetensors=True, output_loading_info=True)
+    # The library fills what is missing with random numbers, and the scores would mean nothing.
+    missing = sorted(key for key in report["missing_keys"] if not (markers and key.startswith("pooler.")))
+    if missing:
         raise CrosscutError(f"the model {location} is not a trained cross-encoder: it lacks {', '.join(missing)}")
-    chosen = 0 if markers else _label(config, label, location)
-    return Loaded(model.to(device=device, dtype=dtype).eval(), tokenizer, folder, chosen, markers)
+    return Loaded(model.to(device=device, dtype=dtype).eval(), tokenizer, folder, label, markers)
 
 
 def pick_device(asked: str | None) -> str:
@@ -107,9 +105,10 @@ def longest(loaded: Loaded, asked: int | None, name: str) -> int | None:
 
 
 class Runner(Protocol):
-    """Scores batches of pairs that stand in order of length. `waste`: the share of a batch that may be padding."""
+    """Scores batches of pairs that stand in order of length, longest first."""
 
-    waste: float
+    def end(self, lengths: np.ndarray, start: int, tokens: int) -> int:
+        """Where a batch of at most `tokens` that begins at `start` ends (it has at least one pair)."""
 
     def send(self, pairs: TokenPairs, order: np.ndarray) -> Any:
         """What `score` needs, brought to the device."""
@@ -119,15 +118,17 @@ class Runner(Protocol):
 
 
 def runner(loaded: Loaded, tokens: PairTokens, device: str) -> Runner:
-    """The fast way where the architecture has one, the general way otherwise."""
+    """The fast way where the architecture has one, the general way otherwise.
+
+    In both the head runs in float32: a logit of 10 in float16 would be rounded to steps of 1/128.
+    """
     return (PackedRunner if can_pack(loaded.model.config) else PaddedRunner)(loaded, tokens, device)
 
 
 class PackedRunner:
     """Pairs end to end, without padding (see `packed`). The head runs in float32: a logit of 10 in float16 would
-    be rounded to steps of 1/128."""
-
-    waste = 1.0  # lengths may mix: nothing is padded
+    be rounded to steps of 1/128. On a GPU a batch is one recorded graph, so that no kernel waits for its launch.
+    """
 
     def __init__(self, loaded: Loaded, tokens: PairTokens, device: str) -> None:
         self._packer = Packer(tokens, device)
@@ -135,31 +136,49 @@ class PackedRunner:
         self._head = None if loaded.markers else _first_token_head(loaded.model, loaded.label)
         template = tokens.template
         self._marks = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
+        self._graphs = None if self._encoder.needs_lengths else Graphs(self._forward, device)
+
+    def end(self, lengths: np.ndarray, start: int, tokens: int) -> int:
+        few = np.cumsum(lengths[start : start + tokens // int(lengths[-1]) + 1])
+        return start + max(1, int(np.searchsorted(few, tokens, side="right")))
 
     def send(self, pairs: TokenPairs, order: np.ndarray) -> torch.Tensor:
         return self._packer.send(pairs, order)
 
     def score(self, sent: torch.Tensor, lengths: np.ndarray, start: int, end: int) -> torch.Tensor:
-        batch = self._packer.pack(sent[:, start:end], lengths[start:end])
-        first = batch.first[:-1].long()
+        sent, lengths = sent[:, start:end], lengths[start:end]
+        size, longest = int(lengths.sum()), int(lengths[0])
+        if self._graphs:
+            return self._graphs.run(sent, size, longest, key=self._packer.flat)
+        return self._forward(sent, size, longest, lengths)
+
+    def _forward(
+        self, sent: torch.Tensor, size: int, longest: int, lengths: np.ndarray | None = None
+    ) -> torch.Tensor:
+        batch = self._packer.pack(sent, size, longest, lengths)
+        # A pair of length 0 (see Graphs) has no first token: any will do.
+        first = batch.starts.clamp(max=size - 1)
         if self._head:
             return self._head(self._encoder(batch, first, first_only=True).float())
-        query, item = first + self._marks[0], first + self._marks[1] + batch.query_lengths
-        query, item = self._encoder(batch, torch.cat([query, item])).float().chunk(2)
+        query, item = first + self._marks[0], first + self._marks[1] + sent[2]
+        marked = torch.cat([query, item]).clamp(max=size - 1)
+        query, item = self._encoder(batch, marked).float().chunk(2)
         return (query * item).sum(-1)
 
 
 class PaddedRunner:
     """Batches of like length through the model as transformers runs it: right for any architecture."""
 
-    waste = 0.05
-
     def __init__(self, loaded: Loaded, tokens: PairTokens, device: str) -> None:
         self._loaded, self._device = loaded, device
+        _keep_head_in_float32(loaded.model)
         names = loaded.tokenizer.model_input_names
         self._typed = "token_type_ids" in names and getattr(loaded.model.config, "type_vocab_size", 1) > 0
         template = tokens.template
         self._marks = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
+
+    def end(self, lengths: np.ndarray, start: int, tokens: int) -> int:
+        return batch_end(lengths, start, tokens, waste=0.05)
 
     def send(self, pairs: TokenPairs, order: np.ndarray) -> tuple[TokenPairs, np.ndarray]:
         return pairs, order
@@ -179,6 +198,12 @@ class PaddedRunner:
         state, row = output.last_hidden_state.float(), torch.arange(end - start, device=self._device)
         query_lengths = torch.as_tensor(pairs.query_lengths[order[start:end]]).to(self._device)
         return (state[:, self._marks[0]] * state[row, self._marks[1] + query_lengths]).sum(-1)
+
+
+def _keep_head_in_float32(model: Any) -> None:
+    for head in (getattr(model, name, None) for name in ("classifier", "score")):
+        if head is not None:
+            head.float().register_forward_pre_hook(lambda _, given: tuple(value.float() for value in given))
 
 
 def _first_token_head(model: Any, label: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -203,24 +228,45 @@ def _snapshot(location: str) -> Path:
     return Path(cached_file(location, "config.json")).parent
 
 
-def _tokenizer(location: str) -> Any:
+def _tokenizer(location: str, folder: Path) -> Any:
     advice = "save its tokenizer there too, with tokenizer.save_pretrained"
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(location)
-    except Exception as error:
-        if Path(location).is_dir() and not list(Path(location).glob("*token*")):
-            raise CrosscutError(f"the model folder {location} has no tokenizer: {advice}") from error
-        raise
+    tokenizer = AutoTokenizer.from_pretrained(location)
     if not hasattr(tokenizer, "backend_tokenizer"):
         raise CrosscutError(f"the model {location} has no fast tokenizer (a tokenizer.json): {advice}")
+    # Without any file, transformers makes up a tokenizer that knows no word.
+    files = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
+    if not any((folder / name).is_file() for name in files):
+        raise CrosscutError(f"the model {location} has no tokenizer: {advice}")
     return tokenizer
 
 
-def _marker(tokenizer: Any, marker: str | None, location: str) -> int:
-    number = tokenizer.get_vocab().get(marker)
-    if number is None:
-        raise CrosscutError(f"the tokenizer of {location} does not know the marker {marker!r} of its config.json")
-    return int(number)
+def _check_head(config: Any, location: str) -> None:
+    for kind in config.architectures or []:
+        # Some other heads have weights of the same names and shapes.
+        if not kind.endswith("ForSequenceClassification"):
+            raise CrosscutError(
+                f"the model {location} is no cross-encoder but a {kind}: use one that was trained to score pairs, "
+                "a ...ForSequenceClassification"
+            )
+
+
+def _markers(form: Any, tokenizer: Any, label: int | None, location: str) -> tuple[int, int]:
+    names = ("query_marker", "item_marker")
+    if not isinstance(form, dict) or form.get("head") != "emb" or not all(form.get(name) for name in names):
+        raise CrosscutError(
+            f'"crosscut" in the config.json of {location} is {form!r}, but the one form that is known is '
+            '{"head": "emb", "query_marker": TOKEN, "item_marker": TOKEN}'
+        )
+    if label is not None:
+        raise CrosscutError(f"the model {location} has no labels (its head is emb): leave label={label} out")
+    query, item = (tokenizer.get_vocab().get(form[name]) for name in names)
+    for name, number in zip(names, (query, item), strict=True):
+        if number is None:
+            raise CrosscutError(
+                f"the tokenizer of {location} does not know {form[name]!r}, the {name} of its config.json: "
+                "add that token to it, and save it again"
+            )
+    return query, item
 
 
 def _label(config: Any, asked: int | None, location: str) -> int:
@@ -231,10 +277,10 @@ def _label(config: Any, asked: int | None, location: str) -> int:
             return 0
         raise CrosscutError(
             f"the model {location} has {len(names)} labels ({listed}), but a score is one number: "
-            "say which of them with label=, or use a cross-encoder that was trained with one"
+            "choose one with the option label=NUMBER, or use a cross-encoder that was trained with one"
         )
-    if not 0 <= asked < len(names):
-        raise CrosscutError(f"the model {location} has no label {asked}: {listed}")
+    if asked not in range(len(names)):
+        raise CrosscutError(f"the model {location} has no label {asked!r}: {listed}")
     return asked
 
 

@@ -12,10 +12,12 @@ import numpy as np
 from crosscut.errors import CrosscutError
 from crosscut.scorers.base import Pair, Scorer
 from crosscut.scorers.model_files import folder_digest, loading, model_location, needs_torch
-from crosscut.scorers.tokens import PairTokens, TokenPairs, batch_end
+from crosscut.scorers.tokens import PairTokens, TokenPairs, check_limits
 
 if TYPE_CHECKING:
     import torch
+
+SLAB = 16_384  # pairs that are sorted by length together
 
 
 class TransformerScorer(Scorer):
@@ -47,8 +49,8 @@ class TransformerScorer(Scorer):
         device: str | None = None,
         dtype: str | None = None,
     ) -> None:
-        if batch_tokens is not None and batch_tokens < 1:
-            raise CrosscutError(f"batch_tokens must be at least 1, but is {batch_tokens}")
+        limits = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
+        check_limits(**limits, batch_tokens=batch_tokens)
         location = model_location(model)
         with needs_torch(f"the model {str(model)!r}"):
             from crosscut.scorers import torch_models
@@ -69,31 +71,44 @@ class TransformerScorer(Scorer):
         )
         self._runner = torch_models.runner(loaded, self.tokens, self.device)
         self.batch_tokens = batch_tokens or torch_models.fitting_tokens(loaded.model, self.device)
+        self.config = loaded.model.config
         self._folder = loaded.folder
-        self._policy = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
-        self._policy |= {"label": label}
+        self._options = {key: value for key, value in (limits | {"label": label}).items() if value is not None}
         self._digest: str | None = None
 
     def digest(self) -> str:
         """Of the weights, and of every option that changes scores."""
         if self._digest is None:
             self._digest = folder_digest(self._folder)
-            if chosen := {key: value for key, value in self._policy.items() if value is not None}:
-                self._digest = hashlib.sha256(f"{self._digest} {sorted(chosen.items())}".encode()).hexdigest()[:16]
+            if chosen := sorted(self._options.items()):
+                self._digest = hashlib.sha256(f"{self._digest} {chosen}".encode()).hexdigest()[:16]
         return self._digest
+
+    def options(self) -> dict[str, Any]:
+        """The limits and the label, where they were given."""
+        return dict(self._options)
 
     def _score(self, pairs: Sequence[Pair]) -> np.ndarray:
         import torch
 
+        scores = np.empty(len(pairs), np.float32)
+        with torch.inference_mode():
+            # While the GPU works on one slab, the next is prepared: nothing waits for it before all is handed on.
+            slabs = [
+                (slice(start, start + SLAB), *self._begin(pairs[start : start + SLAB]))
+                for start in range(0, len(pairs), SLAB)
+            ]
+            for slab, order, parts in slabs:
+                scores[slab][order] = torch.cat(parts).cpu().numpy()
+        return scores
+
+    def _begin(self, pairs: Sequence[Pair]) -> tuple[np.ndarray, list[torch.Tensor]]:
+        """Hand the pairs to the device; gives their order there, and the scores that will be."""
         encoded = self.tokens.pairs(pairs)
         self.truncated += encoded.truncated
         # The longest first, so that memory runs out at once or never.
         order = np.argsort(-encoded.lengths, kind="stable")
-        scores = np.empty(len(pairs), np.float32)
-        with torch.inference_mode():
-            # Nothing waits for the GPU until all of its work has been handed to it.
-            scores[order] = torch.cat(self._run(encoded, order)).cpu().numpy()
-        return scores
+        return order, self._run(encoded, order)
 
     def _run(self, encoded: TokenPairs, order: np.ndarray) -> list[torch.Tensor]:
         lengths = encoded.lengths[order]
@@ -101,7 +116,7 @@ class TransformerScorer(Scorer):
         parts: list[torch.Tensor] = []
         start = 0
         while start < len(order):
-            end = batch_end(lengths, start, self.batch_tokens, self._runner.waste)
+            end = self._runner.end(lengths, start, self.batch_tokens)
             try:
                 parts.append(self._runner.score(sent, lengths, start, end))
             except Exception as error:
@@ -112,6 +127,18 @@ class TransformerScorer(Scorer):
             start = end
         return parts
 
+    def _check_finite(self, scores: np.ndarray, pairs: Sequence[Pair]) -> None:
+        try:
+            super()._check_finite(scores, pairs)
+        except CrosscutError as error:
+            import torch
+
+            if self._type != torch.float16:
+                raise
+            raise CrosscutError(
+                f"{error}; it ran in float16, which ends at 65504: try the option dtype=bfloat16 or dtype=float32"
+            ) from None
+
     def _halve(self, lengths: np.ndarray) -> None:
         import torch
 
@@ -120,7 +147,7 @@ class TransformerScorer(Scorer):
                 f"there is not enough memory on {self.device} to score a single pair of {lengths[0]} tokens "
                 f"with {self.name}: use a smaller model, another device, or a smaller max_length"
             )
-        self.batch_tokens = max(1, int(lengths[0]) * len(lengths) // 2)
+        self.batch_tokens = max(1, min(self.batch_tokens, int(lengths[0]) * len(lengths)) // 2)
         if self.device.startswith("cuda"):
             torch.cuda.empty_cache()
 
