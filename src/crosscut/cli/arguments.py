@@ -71,6 +71,18 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")]
 
 
+def add_scorer_option(parser: argparse.ArgumentParser) -> None:
+    """--scorer-option, which may be given more than once."""
+    parser.add_argument(
+        "--scorer-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the scorer, and more with more of these; a model has query_tokens, item_tokens, "
+        "max_length, label (an index keeps those that it was built with), device, dtype and batch_tokens",
+    )
+
+
 def add_search_settings(parser: argparse.ArgumentParser) -> None:
     """The settings that `search` hands on to a method; their defaults are the method's own."""
     parser.add_argument(

@@ -8,7 +8,8 @@ import sys
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from crosscut.cli.arguments import ITEMS, MODEL, Verbs, at_least, new_parser
+from crosscut.cli.arguments import ITEMS, MODEL, Verbs, add_scorer_option, at_least, new_parser
+from crosscut.cli.output import hint_at_cuts
 from crosscut.errors import CrosscutError
 from crosscut.types import Item, Query
 
@@ -44,6 +45,7 @@ def add_parser(verbs: Verbs) -> None:
     add("items", metavar="ITEMS", nargs="?", help=f"{ITEMS}; only --add can do without")
     add("--out", required=True, metavar="FOLDER", help="the folder to keep the index in")
     add("--scorer", metavar="MODEL", help=f"the cross-encoder: {MODEL}; `overlap` counts words in common")
+    add_scorer_option(parser)
     add("--encoder", metavar="MODEL", help=f"a bi-encoder: {MODEL} (default: none)")
     add(
         "--anchor-queries",
@@ -148,7 +150,8 @@ def run(args: argparse.Namespace) -> int:
             f"{args.out}: {added}{built['items']} items, {built['anchor_queries']} anchor queries; "
             f"{scorer.calls} calls in {built['seconds']:.1f} s"
         )
-    for hint in _hints(built, getattr(scorer, "max_length", None)):
+    hint_at_cuts(scorer)
+    for hint in _hints(built):
         print(f"hint: {hint}", file=sys.stderr)
     return 0
 
@@ -182,13 +185,14 @@ def _items(path: str | None) -> list[Item]:
 
 def _models(args: argparse.Namespace, store: Store | None) -> tuple[Scorer, Encoder | None]:
     """The models that the flags name, or else those of the index that is added to."""
-    from crosscut.cli.models import load_encoder, load_scorer, stored_name
+    from crosscut.cli.models import index_scorer, load_encoder, load_scorer, stored_name
 
-    scorer, encoder = args.scorer, args.encoder
-    if store:
-        scorer = scorer or stored_name("scorer", store.manifest)
-        encoder = encoder or stored_name("encoder", store.manifest)
-    return load_scorer(scorer), None if encoder is None else load_encoder(encoder)
+    if store is None:
+        scorer, encoder = load_scorer(args.scorer, args.scorer_option), args.encoder
+    else:
+        scorer = index_scorer(store.manifest, args.scorer, args.scorer_option)
+        encoder = args.encoder or stored_name("encoder", store.manifest)
+    return scorer, None if encoder is None else load_encoder(encoder)
 
 
 def _build(
@@ -287,13 +291,8 @@ def _anchor_queries(path: str | None, count: int | None) -> list[Query]:
     return queries[:count]
 
 
-def _hints(built: dict[str, Any], limit: int | None) -> list[str]:
+def _hints(built: dict[str, Any]) -> list[str]:
     hints = []
-    if built["truncated"]:
-        cut = f"the limit of {limit} tokens" if limit else "what the scorer can read"
-        hints.append(
-            f"{built['truncated']} of {built['calls']} pairs were cut to {cut}: what came after counts for nothing"
-        )
     if not built["anchor_queries"]:
         hints.append(
             "no anchor queries: searches go by words and vectors alone; "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from crosscut.errors import CrosscutError
 
@@ -19,13 +20,17 @@ PYTHON = "python:"
 BUILT_IN = {"overlap": "python:crosscut.scorers.overlap:overlap"}
 
 
-def load_scorer(name: str | None) -> Scorer:
+def load_scorer(
+    name: str | None, options: Sequence[str] = (), built_with: Mapping[str, Any] | None = None
+) -> Scorer:
     """The scorer that `--scorer` names; it keeps a name by which `open_index` finds it again.
+
+    `options` are those of --scorer-option; what an index was `built_with` holds where they say nothing.
 
     >>> load_scorer("overlap").name
     'python:crosscut.scorers.overlap:overlap'
     """
-    from crosscut.scorers import as_scorer
+    from crosscut.scorers import option_types, scorer_again
 
     if name is None:
         raise CrosscutError(
@@ -33,7 +38,30 @@ def load_scorer(name: str | None) -> Scorer:
             "--scorer cross-encoder/ms-marco-MiniLM-L6-v2, or --scorer overlap (words in common) to try things out"
         )
     name = BUILT_IN.get(name, name)
-    return as_scorer(_import(name), name=name) if name.startswith(PYTHON) else as_scorer(_findable(name))
+    model = _import(name) if name.startswith(PYTHON) else _findable(name)
+    named = {"name": name} if name.startswith(PYTHON) else {}
+    return scorer_again(model, built_with or {}, **(typed_options(options, option_types(model)) | named))
+
+
+def typed_options(options: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
+    """KEY=VALUE words as values of the types that the keys have.
+
+    >>> typed_options(["item_tokens=160", "device=cpu"], {"item_tokens": int | None, "device": str | None})
+    {'item_tokens': 160, 'device': 'cpu'}
+    """
+    made: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not key or not equals:
+            raise CrosscutError(f"--scorer-option takes KEY=VALUE, such as item_tokens=160, but got {option!r}")
+        wanted = get_args(types.get(key)) or (types.get(key),)
+        number = next((kind for kind in (int, float) if kind in wanted), None)
+        try:
+            made[key] = number(value) if number else value
+        except ValueError:
+            kind = "whole number" if number is int else "number"
+            raise CrosscutError(f"the scorer option {key} must be a {kind}, but is {value!r}") from None
+    return made
 
 
 def load_encoder(name: str) -> Encoder:
@@ -58,25 +86,46 @@ def load_encoder(name: str) -> Encoder:
 def stored_name(kind: str, manifest: Manifest) -> str | None:
     """The name by which the scorer or encoder of an index is loaded again; None if it has none."""
     model: Model | None = getattr(manifest, kind)
-    if model is None or not model.name.startswith(PYTHON):
-        return model.name if model else None
-    return _own(kind, model.name)
+    if model is None:
+        return None
+    if model.name.startswith(PYTHON):
+        return _own(kind, model.name)
+    if kind not in manifest.extra.get("by_name", [kind]):
+        raise CrosscutError(
+            f"the index was built with {kind} {model.name!r}, an object of the program that built it: "
+            f"name one that is the same with --{kind}"
+        )
+    return model.name
 
 
-def open_index(folder: str, scorer: str | None, encoder: str | None, other_models: bool) -> Index:
+def index_scorer(
+    manifest: Manifest, name: str | None, options: Sequence[str], other_models: bool = False
+) -> Scorer:
+    """The scorer for an index: the one that is named, or else its own; see `load_scorer`."""
+    from crosscut.scorers import RemoteScorer
+
+    built_with = {} if other_models else manifest.scorer_options
+    scorer = load_scorer(name or stored_name("scorer", manifest), options, built_with)
+    if name is None and isinstance(scorer, RemoteScorer):
+        scorer.withhold_key()
+    return scorer
+
+
+def open_index(
+    folder: str, scorer: str | None, encoder: str | None, other_models: bool, options: Sequence[str] = ()
+) -> Index:
     """The index in `folder`, with the models that it names unless others are given."""
     from crosscut.index.index import Index
     from crosscut.index.store import Store
 
     manifest = Store.open(folder).manifest
     # Other names are resolved by the index itself, when it comes to need the model.
-    if scorer is None and manifest.scorer and manifest.scorer.name.startswith(PYTHON):
-        scorer = _own("scorer", manifest.scorer.name)
+    by_us = scorer or options or (manifest.scorer and manifest.scorer.name.startswith(PYTHON))
     if encoder is None and manifest.encoder and manifest.encoder.name.startswith(PYTHON):
         encoder = _own("encoder", manifest.encoder.name)
     return Index.load(
         folder,
-        scorer=None if scorer is None else load_scorer(scorer),
+        scorer=index_scorer(manifest, scorer, options, other_models) if by_us else None,
         encoder=None if encoder is None else load_encoder(encoder),
         other_models=other_models,
     )

@@ -9,10 +9,13 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crosscut.errors import CrosscutError
 from crosscut.types import Query, SearchResult
+
+if TYPE_CHECKING:
+    from crosscut.scorers import Scorer
 
 NARROWEST_TEXT = 20
 
@@ -64,6 +67,23 @@ def write_results(
         return
     with write_text(args.out) as file:
         file.write(text)
+
+
+def hint_at_cuts(scorer: Scorer) -> None:
+    """Say on stderr if texts were too long for the scorer.
+
+    >>> from crosscut.scorers import as_scorer
+    >>> hint_at_cuts(as_scorer(lambda query, texts: [0.0 for _ in texts]))
+    """
+    if truncated := getattr(scorer, "truncated", 0):
+        longest = getattr(scorer, "max_length", None)
+        limits = [f"the limit of {longest} tokens"] if longest else []
+        limits += [f"{key}={value}" for key, value in scorer.options().items() if key.endswith("_tokens")]
+        cut = " and ".join(limits) or "what the scorer reads"
+        print(
+            f"hint: {truncated} of {scorer.calls} pairs were cut to {cut}: what came after counts for nothing",
+            file=sys.stderr,
+        )
 
 
 def _render(

@@ -6,8 +6,8 @@ import argparse
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from crosscut.cli.arguments import ITEMS, MODEL, Verbs, at_least, new_parser
-from crosscut.cli.output import add_output_flags, check_text, write_results
+from crosscut.cli.arguments import ITEMS, MODEL, Verbs, add_scorer_option, at_least, new_parser
+from crosscut.cli.output import add_output_flags, check_text, hint_at_cuts, write_results
 from crosscut.types import Hit, Item, Query, SearchResult, Seconds
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def add_parser(verbs: Verbs) -> None:
     add("query", metavar="QUERY", help="what to ask")
     add("--items", required=True, metavar="FILE", help=ITEMS)
     add("--scorer", metavar="MODEL", help=f"the cross-encoder: {MODEL}; `overlap` counts words in common")
+    add_scorer_option(parser)
     add("-k", type=at_least(1), default=10, metavar="K", help="how many to show (default: %(default)s)")
     add_output_flags(parser)
     parser.set_defaults(run=run, trace=False)
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     query = Query("1", check_text(args.query))
     items = read_items(args.items)
-    scorer = load_scorer(args.scorer)
+    scorer = load_scorer(args.scorer, args.scorer_option)
     start = perf_counter()
     scores = _score(scorer, query.text, items)
     seconds = Seconds(perf_counter() - start, 0.0, 0.0)
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     hits = tuple(Hit(rank, items[p].id, scores[p], items[p].content) for rank, p in enumerate(order, start=1))
     result = SearchResult(query.text, hits, calls=len(items), rounds=1, seconds=seconds)
     write_results([query], [result], args, single=True)
+    hint_at_cuts(scorer)
     return 0
 
 

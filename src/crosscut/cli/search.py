@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from crosscut.cli.arguments import MODEL, Verbs, add_search_settings, at_least, new_parser
-from crosscut.cli.output import add_output_flags, check_text, write_results
+from crosscut.cli.arguments import MODEL, Verbs, add_scorer_option, add_search_settings, at_least, new_parser
+from crosscut.cli.output import add_output_flags, check_text, hint_at_cuts, write_results
 from crosscut.errors import CrosscutError
 from crosscut.types import Query
 
@@ -70,6 +70,7 @@ def add_parser(verbs: Verbs) -> None:
     add("--seed", type=at_least(0), default=0, metavar="S", help="seed of random draws (default: %(default)s)")
     add("--trace", action="store_true", help="show what each round did")
     add("--scorer", metavar="MODEL", help=f"{MODEL} (default: the one that the index was built with)")
+    add_scorer_option(parser)
     add("--encoder", metavar="MODEL", help="likewise (default: the one that the index was built with)")
     add(
         "--other-models",
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     from crosscut.cli.models import open_index
 
     queries, single = _queries(args.query, args.queries)
-    index = open_index(args.folder, args.scorer, args.encoder, args.other_models)
+    index = open_index(args.folder, args.scorer, args.encoder, args.other_models, args.scorer_option)
     results = index.search(
         [query.text for query in queries],
         k=args.k,
@@ -100,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
         anchor_share=args.anchor_share,
     )
     write_results(queries, results, args, single)
+    if any(result.calls for result in results):
+        hint_at_cuts(index.scorer)
     return 0
 
 

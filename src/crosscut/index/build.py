@@ -69,9 +69,7 @@ def build(
             files.remove(MANIFEST)
         found = read_manifest(files)
         rows, columns = tile or (found.tile if found else executor.tile(scorer))
-        wanted = Manifest(
-            Model.of(scorer), Model.of(encoder) if encoder else None, (int(rows), int(columns)), dtype=dtype
-        )
+        wanted = wanted_manifest(scorer, encoder, (int(rows), int(columns)), dtype)
         if found:
             check_same_build(found, wanted, plan, files.folder)
         store = Store(files, found or wanted)
@@ -110,6 +108,13 @@ def plan_build(
     return plan, texts
 
 
+def wanted_manifest(scorer: Scorer, encoder: Encoder | None, tile: tuple[int, int], dtype: str) -> Manifest:
+    """The manifest that a build begins with."""
+    options = scorer.options()
+    extra = {"scorer_options": options} if options else {}
+    return Manifest(Model.of(scorer), Model.of(encoder) if encoder else None, tile, dtype=dtype, extra=extra)
+
+
 def check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder: Path | None) -> None:
     """Refuse to continue an index that this build would not have begun."""
     there = found.contents if found.state == "complete" else found.pending or Contents()
@@ -117,6 +122,7 @@ def check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder: 
         f"{what} ({before or 'none'} there, {now or 'none'} here)"
         for what, before, now in (
             ("scorer", found.scorer, wanted.scorer),
+            ("scorer options", found.scorer_options, wanted.scorer_options),
             ("encoder", found.encoder, wanted.encoder),
             ("tile", found.tile, wanted.tile),
             ("store", found.dtype, wanted.dtype),

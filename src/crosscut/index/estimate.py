@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crosscut.index import manifest as names
-from crosscut.index.build import check_same_build, plan_build
+from crosscut.index.build import check_same_build, plan_build, wanted_manifest
 from crosscut.index.change import check_models
 from crosscut.index.files import DiskFiles, Files, check_folder
 from crosscut.index.lines import block_of, item_lines, query_lines
-from crosscut.index.manifest import ITEM_ANCHORS, Contents, Manifest, Model
+from crosscut.index.manifest import ITEM_ANCHORS, Contents, Manifest
 from crosscut.index.steps import ENCODE_BATCH
 from crosscut.index.store import Store, read_manifest
 from crosscut.index.tiles import Grid, missing
@@ -96,9 +96,7 @@ def estimate_build(
     plan, texts = plan_build(items, anchor_queries, anchor_items, seed)
     files = DiskFiles(Path(folder))
     found = None if overwrite else read_manifest(files)
-    wanted = Manifest(
-        Model.of(scorer), Model.of(encoder) if encoder else None, found.tile if found else (1, 1), dtype=dtype
-    )
+    wanted = wanted_manifest(scorer, encoder, found.tile if found else (1, 1), dtype)
     if found:
         check_same_build(found, wanted, plan, files.folder)
     drawn = json.loads(texts[ITEM_ANCHORS])["positions"] if anchor_items else []

@@ -18,7 +18,7 @@ from crosscut.index.inputs import as_items, as_queries, listed
 from crosscut.index.lines import some
 from crosscut.index.manifest import Contents, Model
 from crosscut.index.store import Store
-from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, as_scorer
+from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, as_scorer, scorer_again
 from crosscut.search import DEFAULT_METHOD, make_plan, settings_of
 from crosscut.search.loop import Outcome, run
 from crosscut.search.problem import Problem, batches
@@ -113,13 +113,14 @@ class Index:
         """
         store = Store.open(path)
         manifest = store.manifest
-        scorer = None if scorer is None else as_scorer(scorer)
+        options = {} if other_models else manifest.scorer_options
+        scorer = None if scorer is None else scorer_again(scorer, options)
         encoder = None if encoder is None else as_encoder(encoder)
         if not other_models:
             if scorer is not None:
-                _check_model("scorer", manifest.scorer, scorer)
+                _check_model("scorer", manifest.scorer, scorer, manifest.scorer_options)
             if encoder is not None:
-                _check_model("encoder", manifest.encoder, encoder)
+                _check_model("encoder", manifest.encoder, encoder, {})
         return cls(store, scorer, encoder)
 
     def __len__(self) -> int:
@@ -129,7 +130,8 @@ class Index:
     def scorer(self) -> Scorer:
         """The scorer; loaded by the name in the index if none was given."""
         if self._scorer is None:
-            self._scorer = self._reload("scorer", as_scorer)
+            options = self._store.manifest.scorer_options
+            self._scorer = self._reload("scorer", lambda name: scorer_again(name, options))
         return self._scorer
 
     @property
@@ -294,7 +296,7 @@ class Index:
             ) from error
         if isinstance(model, RemoteScorer):
             model.withhold_key()
-        _check_model(kind, built_with, model)
+        _check_model(kind, built_with, model, manifest.scorer_options if kind == "scorer" else {})
         return model
 
     def _refresh(self) -> None:
@@ -325,16 +327,21 @@ def _check_request(texts: list[str], k: int, budget: int, seed: int) -> None:
             raise CrosscutError(f"query {position} is empty: give it some words")
 
 
-def _check_model(kind: str, built_with: Model | None, given: Scorer | Encoder) -> None:
+def _check_model(kind: str, built_with: Model | None, given: Scorer | Encoder, options: Mapping[str, Any]) -> None:
     now = Model.of(given)
     # The same weights are the same model, wherever they lie; without digests only the name is left to go by.
     by = "digest" if built_with and built_with.digest and now.digest else "name"
     if built_with is None or getattr(built_with, by) != getattr(now, by):
-        was = f"{kind} {built_with}" if built_with else f"no {kind}"
+        was = f"{kind} {built_with}{_with(options)}" if built_with else f"no {kind}"
+        this = f"{kind} {now}{_with(given.options() if isinstance(given, Scorer) else {})}"
         raise CrosscutError(
-            f"the index was built with {was}, but this is {kind} {now}: "
+            f"the index was built with {was}, but this is {this}: "
             "use the same, or say other_models=True if this is meant"
         )
+
+
+def _with(options: Mapping[str, Any]) -> str:
+    return f" with {', '.join(f'{name}={value}' for name, value in options.items())}" if options else ""
 
 
 def _has_name(model: Scorer | Encoder | None) -> bool:

@@ -123,6 +123,16 @@ class Manifest:
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def scorer_options(self) -> dict[str, Any]:
+        """What the scorer was made with beside its name, as far as its scores depend on it."""
+        options = self.extra.get("scorer_options", {})
+        if not isinstance(options, dict):
+            raise CrosscutError(
+                f"{MANIFEST} is damaged: its scorer_options are {options!r}, but must be an object"
+            )
+        return options
+
+    @property
     def state(self) -> str:
         return "complete" if self.contents.segments else "building"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers.base import Scorer
@@ -26,10 +26,12 @@ __all__ = [
     "TeiScorer",
     "TransformerScorer",
     "as_scorer",
+    "option_types",
+    "scorer_again",
 ]
 
 # Asked from top to bottom: a torch module with `.predict` is callable too, and must be taken by `.predict`.
-_BACKENDS: list[tuple[Callable[[Any], bool], Callable[..., Scorer]]] = [
+_BACKENDS: list[tuple[Callable[[Any], bool], type[Scorer]]] = [
     (lambda obj: isinstance(obj, str) and obj.startswith("cohere:"), CohereScorer),
     (lambda obj: isinstance(obj, str) and obj.startswith("tei:"), TeiScorer),
     (lambda obj: isinstance(obj, str | Path), TransformerScorer),
@@ -48,18 +50,48 @@ def as_scorer(obj: Any, **options: Any) -> Scorer:
         if options:
             raise CrosscutError(f"a ready scorer takes no options, but got {', '.join(options)}")
         return obj
+    backend = _backend(obj)
+    _check_options(backend, obj, options)
+    return backend(obj, **options)
+
+
+def scorer_again(obj: Any, built_with: Mapping[str, Any], **options: Any) -> Scorer:
+    """As `as_scorer`, with the options that an index was `built_with` unless others are given.
+
+    What `obj` does not take is left out: it is another kind of scorer then, which the caller will see.
+
+    >>> scorer_again(lambda query, texts: [0.0 for _ in texts], {"item_tokens": 160}, name="zero").name
+    'zero'
+    """
+    known = option_types(obj)
+    return as_scorer(obj, **({key: value for key, value in built_with.items() if key in known} | options))
+
+
+def option_types(obj: Any) -> dict[str, Any]:
+    """The options that `as_scorer` takes along with `obj`, and their types.
+
+    >>> option_types("cross-encoder/ms-marco-MiniLM-L6-v2")["item_tokens"]
+    int | None
+    """
+    if isinstance(obj, Scorer):
+        return {}
+    backend = _backend(obj)
+    types = get_type_hints(backend.__init__)
+    return {name: types.get(name, str) for name in list(inspect.signature(backend).parameters)[1:]}
+
+
+def _backend(obj: Any) -> type[Scorer]:
     if not isinstance(obj, type):  # a class may have `predict` and be callable, but scores nothing
         for accepts, backend in _BACKENDS:
             if accepts(obj):
-                _check_options(backend, obj, options)
-                return backend(obj, **options)
+                return backend
     raise CrosscutError(
         f"cannot score with {reprlib.repr(obj)}: give a model name or folder, "
         "an object with .predict(pairs), a function f(query, texts) -> scores, or a Scorer"
     )
 
 
-def _check_options(backend: Callable[..., Scorer], obj: Any, options: dict[str, Any]) -> None:
+def _check_options(backend: type[Scorer], obj: Any, options: dict[str, Any]) -> None:
     signature = inspect.signature(backend)
     try:
         signature.bind(obj, **options)
