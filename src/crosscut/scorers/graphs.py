@@ -26,14 +26,18 @@ class Graphs:
 
     def __init__(self, forward: Callable[[torch.Tensor, int, int], torch.Tensor], device: str) -> None:
         self._forward, self._device = forward, device
+        self._key: object = None
+        self._forget()
+
+    def _forget(self) -> None:
+        torch.cuda.synchronize(self._device)  # none of them may be running
         self._recorded: dict[tuple[int, int, int], _Recorded] = {}
         self._pool = torch.cuda.graph_pool_handle()  # graphs run one after the other and may share memory
-        self._key: object = None
 
     def run(self, sent: torch.Tensor, size: int, longest: int, key: object) -> torch.Tensor:
         """Scores of the pairs `sent`; graphs that were recorded under another `key` are out of date."""
         if self._key is not key:
-            self._recorded.clear()
+            self._forget()
             self._key = key
         count = sent.shape[1]
         shape = (round_up(size, SMALLEST), _power(count), -(-longest // 64) * 64)
