@@ -79,7 +79,8 @@ def packed(packer, made, order, spare=0):
     lengths = made.lengths[order]
     size = int(lengths.sum())
     sent = torch.nn.functional.pad(packer.send(made, order), (0, spare))
-    batch = packer.pack(sent, size + spare, int(lengths.max()))
+    batch = packer.pack(sent, size + spare, longest=64)
+    assert batch.positions.max() < lengths.max()  # the model may have no more positions than that
     parts = (batch.ids[:size], batch.types[:size], batch.positions[:size], batch.first[: len(order) + 1])
     return tuple(part.tolist() for part in parts)
 

@@ -292,6 +292,16 @@ def test_out_of_memory(tmp_path, family, error):
         scorer.score(pairs)
 
 
+def test_a_lack_of_memory_may_be_hidden_by_another_error(folder, pairs):
+    hidden = RuntimeError("the recording of a graph failed")
+    hidden.__context__ = torch.cuda.OutOfMemoryError("CUDA out of memory")
+    expected = as_scorer(folder, device="cpu").score(pairs)
+    scorer = as_scorer(folder, device="cpu")
+    scorer._runner = Tight(scorer._runner, 30, hidden)
+    np.testing.assert_allclose(scorer.score(pairs), expected, atol=1e-4)
+    assert max(scorer._runner.tried) > 30
+
+
 def test_other_errors_are_not_taken_for_a_lack_of_memory(folder):
     scorer = as_scorer(folder, device="cpu")
     scorer._runner = Tight(scorer._runner, 0, RuntimeError("shapes do not fit"))

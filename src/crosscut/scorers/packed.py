@@ -103,7 +103,7 @@ class Packer:
         first = F.pad(torch.cumsum(length, 0), (1, 0)).int()
         place = torch.arange(size, device=self._device)
         pair = torch.searchsorted(first[1:], place.int(), right=True).clamp_(max=len(length) - 1)
-        position = (place - first[pair]).clamp_(max=longest - 1)
+        position = torch.where(place < first[-1], place - first[pair], 0)
         query_end = self._before + query_length[pair]
         item_begin = query_end + self._between
         item_end = item_begin + item_length[pair]

@@ -157,4 +157,7 @@ def _out_of_memory(error: Exception) -> bool:
 
     # torch has a class for this on a GPU only.
     is_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    return is_cpu or isinstance(error, torch.cuda.OutOfMemoryError | MemoryError)
+    if is_cpu or isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
+        return True
+    # While a graph is recorded, the end of the recording fails as well, and hides why.
+    return isinstance(error.__context__, Exception) and _out_of_memory(error.__context__)
