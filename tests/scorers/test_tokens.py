@@ -138,12 +138,11 @@ def test_the_longer_text_is_cut_first(sizes, room):
     kept = cut_lengths(queries, items, None, None, room)
     for (query, item), (kept_query, kept_item) in zip(sizes, zip(*kept, strict=True), strict=True):
         assert kept_query + kept_item == min(query + item, room)  # no more is cut than must be
-        if kept_query < query and kept_item < item:
-            assert abs(kept_query - kept_item) <= 1
-        elif kept_query < query:
-            assert kept_query >= kept_item
-        elif kept_item < item:
-            assert kept_item >= kept_query
+        # What was cut was the longer one, or they went by turns.
+        if kept_query < query:
+            assert kept_query >= kept_item - 1
+        if kept_item < item:
+            assert kept_item >= kept_query - 1
 
 
 @given(
