@@ -146,22 +146,31 @@ def search_sized(scorer, peer, queries: list[str], items: list[str], size: int) 
 
 
 def fidelity(model: str, peer, half: np.ndarray, queries: list[str], items: list[str]) -> dict[str, float]:
-    """What half precision does to the top 100: error, and neighbours whose fp32 order it keeps; the peer's too."""
+    """What half precision does to fp32's top 100: its error, and how many neighbours change places."""
     exact = as_scorer(model, device="cuda", dtype="float32")
-    errors, kept, peer_kept, gaps = [], [], [], []
+    errors, gaps, turned = [], [], {"ours": [], "ours as float16": [], "peer": []}
     for row, query in zip(half, queries, strict=False):
         top = np.argsort(-row, kind="stable")[:150]
         pairs = [(query, items[at]) for at in top]
-        true, theirs = exact.score(pairs), predict(peer, pairs, 150)
+        true = exact.score(pairs)
         ranked = np.argsort(-true, kind="stable")[:100]
+        scores = {
+            "ours": row[top],
+            "ours as float16": row[top].astype(np.float16),
+            "peer": predict(peer, pairs, 150),
+        }
         errors.append(row[top] - true)
         gaps.append(-np.diff(true[ranked]))
-        kept.append(np.diff(row[top][ranked]) <= 0)
-        peer_kept.append(np.diff(theirs[ranked]) <= 0)
-    error, near = float(np.std(errors)), float(np.mean(np.concatenate(gaps) < np.std(errors)))
-    print(f"top 100 in fp16: error {error:.4f}; {np.mean(kept):.2%} of neighbours in the order of fp32")
-    print(f"  (CrossEncoder.predict in fp16 {np.mean(peer_kept):.2%}; {near:.1%} are closer than that error)")
-    return {"error": error, "kept": float(np.mean(kept)), "peer_kept": float(np.mean(peer_kept)), "near": near}
+        for name, values in scores.items():
+            turned[name].append(np.diff(values[ranked].astype(np.float32)) > 0)
+    figures = {f"turned, {name}": float(np.mean(values)) for name, values in turned.items()}
+    figures |= {"error": float(np.std(errors)), "closer": float(np.mean(np.concatenate(gaps) < np.std(errors)))}
+    print(
+        f"fp16 against fp32 in the top 100: error of a score {figures['error']:.4f}; neighbours that change places"
+    )
+    print("  " + ", ".join(f"{name} {np.mean(values):.2%}" for name, values in turned.items()))
+    print(f"  ({figures['closer']:.1%} of neighbours are closer to each other than that error)")
+    return figures
 
 
 def profile(scorer: TransformerScorer, pairs: list[tuple[str, str]], top: float) -> None:
