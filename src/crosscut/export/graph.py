@@ -1,0 +1,153 @@
+"""A cross-encoder as one ONNX graph: token ids, mask and token types in, scores out."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from crosscut.errors import CrosscutError
+from crosscut.scorers.packed import can_pack
+from crosscut.scorers.torch_models import Loaded
+
+Samples: TypeAlias = Sequence[dict[str, np.ndarray]]
+INPUTS = ["ids", "mask", "types"]
+OPSET = 20  # the first with GELU as one operation
+
+
+def write_graph(loaded: Loaded, path: Path, samples: Samples = ()) -> None:
+    """Trace the model and write it to `path`, with its weights, for any number of pairs and tokens.
+
+    With `samples` the graph is made fit for int8, see `_Bert.smooth`.
+    """
+    graph = (_Bert if can_pack(loaded.model.config) else _General)(loaded).eval()
+    if samples and isinstance(graph, _Bert):
+        graph.smooth(samples)
+    ids = torch.arange(5, 5 + 3 * 16).reshape(3, 16) % loaded.model.config.vocab_size
+    mask = torch.ones_like(ids)
+    mask[1, 12:] = 0
+    dynamic = {0: "pairs", 1: "tokens"}
+    try:
+        with quiet(), torch.inference_mode():
+            program = torch.onnx.export(
+                graph,
+                (ids, mask, torch.zeros_like(ids)),
+                dynamo=True,
+                input_names=INPUTS,
+                output_names=["scores"],
+                dynamic_shapes=[dynamic] * 3,
+                opset_version=OPSET,
+                verbose=False,
+            )
+            program.save(str(path))
+    except Exception as error:
+        kind = loaded.model.config.model_type
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise CrosscutError(
+            f"torch cannot export this model, of type {kind}, to ONNX ({reason}): run it with torch"
+        ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the converters' progress bars and remarks from the terminal; errors still come as exceptions."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+class _General(torch.nn.Module):  # type: ignore[misc]
+    """The model as transformers runs it."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        super().__init__()
+        self.model, self.label = loaded.model, loaded.label
+        self.model.set_attn_implementation("eager")  # plain products, which every runtime knows
+        self.typed = "token_type_ids" in loaded.tokenizer.model_input_names
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+        given = {"token_type_ids": types} if self.typed else {}
+        return self.model(input_ids=ids, attention_mask=mask, **given).logits[:, self.label]
+
+
+class _Bert(torch.nn.Module):  # type: ignore[misc]
+    """BERT and its kin, where the last layer computes only what the score is read from: the first token."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        super().__init__()
+        base, self.label = loaded.model.base_model, loaded.label
+        self.embeddings, self.layers = base.embeddings, base.encoder.layer
+        self.pooler, self.classifier = getattr(base, "pooler", None), loaded.model.classifier
+        self.heads = base.config.num_attention_heads
+        positions = base.embeddings.position_embeddings
+        # RoBERTa and its kin count positions from the padding index on.
+        self.first_position = 0 if positions.padding_idx is None else positions.padding_idx + 1
+
+        self.shrink: list[torch.Tensor | None] = [None] * len(self.layers)
+
+    def smooth(self, samples: Samples) -> None:
+        """Even out the channels between the two products of each feed-forward block.
+
+        One channel of a thousand may be many times as large as the others, and would leave them but a few of
+        the 256 steps of int8. It is made smaller, and its weights in the second product larger to match.
+        """
+        largest = [torch.zeros(layer.output.dense.in_features) for layer in self.layers]
+
+        def watch(number: int) -> Any:
+            def look(_: Any, given: tuple[torch.Tensor]) -> None:
+                torch.maximum(largest[number], given[0].abs().flatten(0, -2).amax(0), out=largest[number])
+
+            return look
+
+        hooks = [layer.output.dense.register_forward_pre_hook(watch(n)) for n, layer in enumerate(self.layers)]
+        with torch.no_grad():
+            for sample in samples:
+                self(*(torch.as_tensor(sample[name]) for name in INPUTS))
+            for hook in hooks:
+                hook.remove()
+            for number, layer in enumerate(self.layers):
+                scale = (largest[number] / largest[number].quantile(0.99)).clamp(min=1.0)
+                layer.output.dense.weight *= scale
+                self.shrink[number] = 1 / scale
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+        parts = self.embeddings
+        positions = parts.position_embeddings.weight[self.first_position :][: ids.shape[1]]
+        x = parts.LayerNorm(parts.word_embeddings(ids) + positions + parts.token_type_embeddings(types))
+        hidden = (1.0 - mask[:, None, None].to(x.dtype)) * -10_000.0
+        for number in range(len(self.layers) - 1):
+            x = self._layer(number, x, x, hidden)
+        x = self._layer(len(self.layers) - 1, x[:, :1], x, hidden)
+        if self.pooler is not None:
+            x = self.pooler(x)
+        return self.classifier(x)[:, self.label]
+
+    def _layer(self, number: int, x: torch.Tensor, every: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """One layer for the tokens `x`, which look at `every` token but the `hidden`."""
+        layer, shrink = self.layers[number], self.shrink[number]
+        attention, out = layer.attention.self, layer.attention.output
+        query = self._by_head(attention.query(x)) * attention.attention_head_size**-0.5
+        key, value = self._by_head(attention.key(every)), self._by_head(attention.value(every))
+        weights = (query @ key.transpose(-1, -2) + hidden).softmax(-1)
+        context = (weights @ value).transpose(1, 2).flatten(2)
+        x = out.LayerNorm(out.dense(context) + x)
+        wide = layer.intermediate(x)
+        if shrink is not None:
+            wide = wide * shrink
+        return layer.output.LayerNorm(layer.output.dense(wide) + x)
+
+    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
