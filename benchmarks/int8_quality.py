@@ -2,9 +2,10 @@
 
     python benchmarks/int8_quality.py EXPORT DATA MATRIX.npz [--depth 100] [--queries N] [--item-tokens 220]
 
-EXPORT is a folder that `crosscut export` wrote, DATA a BEIR folder with judgements of the matrix's test queries, and
-MATRIX the original model's scores (see `crosscut bench matrix --help`), which must have been made with the same limit
-on item tokens. Both models rerank the `--depth` best of BM25; a line after every 25 queries, the last is the result.
+EXPORT is a folder that `crosscut export` wrote, DATA a BEIR folder with judgements of the matrix's test queries,
+and MATRIX the original model's scores (see `crosscut bench matrix --help`), which must have been made with the
+same limit on item tokens. Both rerank the `--depth` best of BM25.
+A line after every 25 queries; the last is the result.
 """
 
 from __future__ import annotations
