@@ -1,6 +1,6 @@
 """Score a matrix for `crosscut bench matrix`: every drawn query against every item, with the encoder's vectors.
 
-    python benchmarks/make_matrix.py MODEL --items PATH [PATH ...] --queries PATH --draw 600 --anchors 400 --out FILE
+    python benchmarks/make_matrix.py MODEL --items PATH ... --queries PATH --draw 600 --anchors 400 --out FILE
 
 The first `--anchors` of the queries drawn are the anchor queries. `--like OLD.npz` takes the anchor queries
 (scores and vectors) from a matrix of the same items, and draws test queries that it does not have. `--mentions

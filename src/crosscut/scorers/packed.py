@@ -4,6 +4,7 @@ Covers BERT (MiniLM among them), RoBERTa, XLM-R and CamemBERT. The weights are t
 transformers loaded; only the way through them is our own:
 
 - queries, keys and values come from one matrix product;
+- on a CPU oneDNN computes the products, and GELU with the product before it;
 - attention runs inside each pair, in one kernel on a GPU, in groups of equal length elsewhere;
 - the last layer computes only the rows that the score is read from.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,7 +22,9 @@ import torch.nn.functional as F
 from crosscut.scorers.tokens import PairTokens, TokenPairs
 
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
+CPU_ROWS = 4096  # of a usual product, to which weights are fitted
 HEAD_SIZES = (16, 32, 64, 128)  # that the attention kernel takes
+Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
 def can_pack(config: Any) -> bool:
@@ -131,8 +134,8 @@ class PackedBert:
         positions = embeddings.position_embeddings
         # RoBERTa and its kin count positions from the padding index on.
         self.positions = positions.weight[0 if positions.padding_idx is None else positions.padding_idx + 1 :]
-        self.layers = [_Layer(layer) for layer in model.encoder.layer]
         self.kernels = _kernels(self.words, self.heads, config)
+        self.layers = [_Layer(layer, self.kernels.activation) for layer in model.encoder.layer]
 
     @property
     def needs_lengths(self) -> bool:
@@ -146,23 +149,24 @@ class PackedBert:
         x = kernels.embed(tables, places, *self.norm)
         for number, layer in enumerate(self.layers):
             limit = 1 if first_only and number == last else None
-            context = kernels.attention(F.linear(x, *layer.qkv), batch, self.heads, limit)
+            context = kernels.attention(layer.qkv(x), batch, self.heads, limit)
             if number == last:
                 context, x = context[rows], x[rows]
-            x = kernels.add_norm(x, F.linear(context, *layer.out), *layer.out_norm)
-            hidden = kernels.activation(F.linear(x, *layer.up))
-            x = kernels.add_norm(x, F.linear(hidden, *layer.down), *layer.down_norm)
+            x = kernels.add_norm(x, layer.out(context), *layer.out_norm)
+            x = kernels.add_norm(x, layer.down(layer.up(x)), *layer.down_norm)
         return x
 
 
 class _Layer:
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, activation: Map) -> None:
         attention = layer.attention.self
         parts = (attention.query, attention.key, attention.value)
-        self.qkv = torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts])
-        self.out, self.out_norm = _linear(layer.attention.output.dense), _norm(layer.attention.output.LayerNorm)
-        self.up = _linear(layer.intermediate.dense)
-        self.down, self.down_norm = _linear(layer.output.dense), _norm(layer.output.LayerNorm)
+        self.qkv = _linear(torch.cat([p.weight for p in parts]), torch.cat([p.bias for p in parts]))
+        dense = layer.attention.output.dense, layer.intermediate.dense, layer.output.dense
+        self.out = _linear(dense[0].weight, dense[0].bias)
+        self.up = _linear(dense[1].weight, dense[1].bias, activation)
+        self.down = _linear(dense[2].weight, dense[2].bias)
+        self.out_norm, self.down_norm = _norm(layer.attention.output.LayerNorm), _norm(layer.output.LayerNorm)
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class _Kernels:
     embed: Callable[..., torch.Tensor]
     attention: Callable[..., torch.Tensor]
     add_norm: Callable[..., torch.Tensor]
-    activation: Callable[[torch.Tensor], torch.Tensor]
+    activation: Map
 
 
 def _kernels(words: torch.Tensor, heads: int, config: Any) -> _Kernels:
@@ -223,8 +227,28 @@ def _add_norm(
     return F.layer_norm(y.add_(x), x.shape[-1:], weight, bias, eps)
 
 
-def _linear(module: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return module.weight, module.bias
+def _linear(weight: torch.Tensor, bias: torch.Tensor, activation: Map | None = None) -> Map:
+    """A matrix product, the bias, and the activation if there is one."""
+    if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        from transformers.activations import GELUActivation
+
+        fused = isinstance(activation, GELUActivation)
+        kind, exact = ("gelu", "none") if fused else ("none", "")
+        # Nothing public reaches oneDNN with weights laid out for it; torch.compile calls it in this way too.
+        laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), CPU_ROWS)
+        product = torch.ops.mkldnn._linear_pointwise
+
+        def linear(x: torch.Tensor) -> torch.Tensor:
+            return product(x, laid_out, bias, kind, [], exact)
+
+        if fused:
+            return linear
+    else:
+
+        def linear(x: torch.Tensor) -> torch.Tensor:
+            return F.linear(x, weight, bias)
+
+    return linear if activation is None else lambda x: activation(linear(x))
 
 
 def _norm(module: Any) -> tuple[torch.Tensor, torch.Tensor, float]:
