@@ -155,6 +155,8 @@ def test_missing_folder_and_missing_extra(monkeypatch, tmp_path):
     with pytest.raises(CrosscutError, match="no model folder"):
         as_scorer(tmp_path / "nowhere")
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "crosscut.scorers.torch_models", raising=False)  # doctests import it
+    monkeypatch.delattr("crosscut.scorers.torch_models", raising=False)
     with pytest.raises(CrosscutError, match=r'pip install "crosscut\[torch\]"'):
         as_scorer(tmp_path)
 

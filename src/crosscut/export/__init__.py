@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from crosscut.errors import CrosscutError
 from crosscut.export.folder import check_free, new_folder
-from crosscut.scorers.base import Pair
-from crosscut.scorers.exported import BACKENDS, Manifest, file_digest, needs_extra
-from crosscut.scorers.model_files import folder_digest, loading, model_location
+from crosscut.scorers.base import Pair, bad_text
+from crosscut.scorers.exported import BACKENDS, Manifest, exported_backend, file_digest, needs_extra
+from crosscut.scorers.model_files import first_line, folder_digest, loading, model_location
 from crosscut.scorers.tokens import PairTokens
 
 SAMPLES = 128  # pairs that int8 ranges are measured on
@@ -36,6 +36,7 @@ def export_model(
     of the activations in each pair. OpenVINO needs it beforehand, from `texts`, best of the kind that will be
     scored. For both, `texts` show which channels of the model are too large for the rest (default: docstrings of
     Python's standard library).
+
     `label` says which logit of several is the score. `out` appears complete or not at all; `overwrite` replaces
     a folder that an earlier export wrote.
 
@@ -45,7 +46,11 @@ def export_model(
     """
     if backend not in BACKENDS:
         raise CrosscutError(f"there is no backend {backend!r} to export to: use {' or '.join(BACKENDS)}")
+    if texts is not None and not int8:
+        raise CrosscutError("texts are of use for int8 only: set int8=True, or leave them out")
     check_free(Path(out), overwrite)
+    if exported_backend(model):
+        raise CrosscutError(f"{model} is an exported model already: export the one that it was made of")
     location = model_location(model)
     with needs_extra("export", "exporting a model"):
         import torch
@@ -62,21 +67,21 @@ def export_model(
         )
     tokenizer = loaded.tokenizer.backend_tokenizer
     max_length = torch_models.longest(loaded, None, location)
-    types = "token_type_ids" in loaded.tokenizer.model_input_names
     samples: list[dict[str, np.ndarray]] = []
     if int8:
-        tokens = PairTokens(tokenizer, max_length, query_tokens=64, item_tokens=256, types=types)
+        tokens = PairTokens(tokenizer, max_length, query_tokens=64, item_tokens=256, types=loaded.typed)
         samples = _samples(tokens, sample_pairs(_docstrings() if texts is None else texts))
     with new_folder(Path(out), overwrite) as folder:
-        graph.write_graph(loaded, folder / "model.onnx", samples)
-        convert(folder, samples)
+        with _exporting(loaded.model.config.model_type, backend), TemporaryDirectory(dir=folder) as scratch:
+            traced = Path(scratch) / "model.onnx"
+            graph.write_graph(loaded, traced, samples)
+            convert(traced, folder, samples)
         tokenizer.save(str(folder / "tokenizer.json"))
-        shutil.copyfile(loaded.folder / "config.json", folder / "config.json")
         Manifest(
             backend=backend,
             precision="int8" if int8 else "fp32",
             max_length=max_length,
-            types=types,
+            types=loaded.typed,
             pad=loaded.tokenizer.pad_token_id or 0,
             source={"name": str(model), "digest": folder_digest(loaded.folder)},
             files={path.name: file_digest(path) for path in sorted(folder.iterdir())},
@@ -91,7 +96,7 @@ def sample_pairs(texts: Sequence[str]) -> list[Pair]:
     [('Read a file line by line, from its', 'Read a file line by line, from its first to its last.'), \
 ('Sleep.', 'Read a file line by line, from its first to its last.')]
     """
-    texts = [text for text in texts if text.strip()]
+    texts = [text for text in texts if not isinstance(text, str) or text.strip()]
     if not texts:
         raise CrosscutError(
             "there are no texts to measure int8 ranges on: give some of the kind that will be scored"
@@ -101,8 +106,24 @@ def sample_pairs(texts: Sequence[str]) -> list[Pair]:
     return [(" ".join(text.split()[:8]), chosen[n - n % 2]) for n, text in enumerate(chosen)]
 
 
-def _samples(tokens: PairTokens, pairs: list[Pair]) -> list[dict[str, Any]]:
-    encoded = tokens.pairs(pairs)
+@contextmanager
+def _exporting(kind: str, backend: str) -> Iterator[None]:
+    """Turn whatever the converters raise into one sentence."""
+    try:
+        yield
+    except (CrosscutError, OSError):
+        raise
+    except Exception as error:
+        raise CrosscutError(
+            f"this model, of type {kind}, cannot be exported to {backend} ({first_line(error)}): run it with torch"
+        ) from error
+
+
+def _samples(tokens: PairTokens, pairs: list[Pair]) -> list[dict[str, np.ndarray]]:
+    try:
+        encoded = tokens.pairs(pairs)
+    except Exception as error:
+        raise CrosscutError(f"these texts cannot be read: {bad_text(pairs) or first_line(error)}") from error
     rows = (encoded.rows(np.array([position])) for position in range(len(pairs)))
     return [{"ids": ids, "mask": mask, "types": types} for ids, types, mask in rows]
 

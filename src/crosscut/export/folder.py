@@ -12,6 +12,9 @@ from pathlib import Path
 from crosscut.errors import CrosscutError
 from crosscut.scorers.exported import MANIFEST
 
+# All that an export may hold: a folder with anything else in it is not deleted.
+FILES = {MANIFEST, "tokenizer.json", "config.json", "model.onnx", "model.onnx.data", "model.xml", "model.bin"}
+
 
 def check_free(out: Path, overwrite: bool) -> None:
     """Refuse a place where something is, unless it is an export that may be overwritten.
@@ -28,6 +31,10 @@ def check_free(out: Path, overwrite: bool) -> None:
         return
     if not (out / MANIFEST).is_file():
         raise CrosscutError(f"{out} is not an exported model, so it is not overwritten: choose another folder")
+    if others := sorted({path.name for path in out.iterdir()} - FILES):
+        raise CrosscutError(
+            f"{out} holds {others[0]}, which no export wrote, so it is not overwritten: choose another folder"
+        )
     if not overwrite:
         raise CrosscutError(f"{out} already exists: choose another folder, or set overwrite=True")
 
@@ -61,5 +68,7 @@ def new_folder(out: Path, overwrite: bool = False) -> Iterator[Path]:
     except OSError as error:
         raise CrosscutError(f"cannot write {out}: {error.strerror or error}") from error
     finally:
+        if old.exists() and not out.exists():  # stopped between the two steps
+            old.rename(out)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnxscript  # noqa: F401  (torch's exporter needs it, and would say so late and in other words)
 import torch
 
-from crosscut.errors import CrosscutError
 from crosscut.scorers.packed import can_pack
 from crosscut.scorers.torch_models import Loaded
 
@@ -24,9 +24,10 @@ OPSET = 20  # the first with GELU as one operation
 
 
 def write_graph(loaded: Loaded, path: Path, samples: Samples = ()) -> None:
-    """Trace the model and write it to `path`, with its weights, for any number of pairs and tokens.
+    """Trace the model and write it to `path`, for any number of pairs and tokens.
 
-    With `samples` the graph is made fit for int8, see `_Bert.smooth`.
+    With `samples` the graph is made fit for int8, see `_Bert.smooth`. Weights that are too large for one ONNX file
+    (2 GB) stand in a second one beside it, `path` with .data behind.
     """
     graph = (_Bert if can_pack(loaded.model.config) else _General)(loaded).eval()
     if samples and isinstance(graph, _Bert):
@@ -35,25 +36,18 @@ def write_graph(loaded: Loaded, path: Path, samples: Samples = ()) -> None:
     mask = torch.ones_like(ids)
     mask[1, 12:] = 0
     dynamic = {0: "pairs", 1: "tokens"}
-    try:
-        with quiet(), torch.inference_mode():
-            program = torch.onnx.export(
-                graph,
-                (ids, mask, torch.zeros_like(ids)),
-                dynamo=True,
-                input_names=INPUTS,
-                output_names=["scores"],
-                dynamic_shapes=[dynamic] * 3,
-                opset_version=OPSET,
-                verbose=False,
-            )
-            program.save(str(path))
-    except Exception as error:
-        kind = loaded.model.config.model_type
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise CrosscutError(
-            f"torch cannot export this model, of type {kind}, to ONNX ({reason}): run it with torch"
-        ) from error
+    with quiet(), torch.inference_mode():
+        program = torch.onnx.export(
+            graph,
+            (ids, mask, torch.zeros_like(ids)),
+            dynamo=True,
+            input_names=INPUTS,
+            output_names=["scores"],
+            dynamic_shapes=[dynamic] * 3,
+            opset_version=OPSET,
+            verbose=False,
+        )
+        program.save(str(path))
 
 
 @contextmanager
@@ -76,7 +70,7 @@ class _General(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.model, self.label = loaded.model, loaded.label
         self.model.set_attn_implementation("eager")  # plain products, which every runtime knows
-        self.typed = "token_type_ids" in loaded.tokenizer.model_input_names
+        self.typed = loaded.typed
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
         given = {"token_type_ids": types} if self.typed else {}
@@ -95,7 +89,6 @@ class _Bert(torch.nn.Module):  # type: ignore[misc]
         positions = base.embeddings.position_embeddings
         # RoBERTa and its kin count positions from the padding index on.
         self.first_position = 0 if positions.padding_idx is None else positions.padding_idx + 1
-
         self.shrink: list[torch.Tensor | None] = [None] * len(self.layers)
 
     def smooth(self, samples: Samples) -> None:
@@ -119,7 +112,10 @@ class _Bert(torch.nn.Module):  # type: ignore[misc]
             for hook in hooks:
                 hook.remove()
             for number, layer in enumerate(self.layers):
-                scale = (largest[number] / largest[number].quantile(0.99)).clamp(min=1.0)
+                usual = largest[number].quantile(0.99)
+                if usual == 0:  # hardly a channel is ever used
+                    continue
+                scale = (largest[number] / usual).clamp(min=1.0)
                 layer.output.dense.weight *= scale
                 self.shrink[number] = 1 / scale
 

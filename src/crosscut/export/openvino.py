@@ -12,14 +12,12 @@ from crosscut.export.graph import Samples, quiet
 from crosscut.scorers.exported import needs_extra
 
 
-def convert(folder: Path, samples: Samples) -> None:
-    """Make model.xml and model.bin of model.onnx in `folder`; in int8, with ranges from `samples`, if any."""
-    path = folder / "model.onnx"
-    model = openvino.Core().read_model(str(path))
+def convert(traced: Path, folder: Path, samples: Samples) -> None:
+    """Make model.xml and model.bin in `folder` of the graph `traced`; int8, by the ranges of `samples`, if any."""
+    model = openvino.Core().read_model(str(traced))
     if samples:
         model = _int8(model, samples)
     openvino.save_model(model, folder / "model.xml", compress_to_fp16=False)
-    path.unlink()
 
 
 def _int8(model: Any, samples: Samples) -> Any:

@@ -19,6 +19,7 @@ from crosscut.index.lines import some
 from crosscut.index.manifest import Contents, Model
 from crosscut.index.store import Store
 from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, as_scorer, scorer_again
+from crosscut.scorers.exported import ExportedScorer
 from crosscut.search import DEFAULT_METHOD, make_plan, settings_of
 from crosscut.search.loop import Outcome, run
 from crosscut.search.problem import Problem, batches
@@ -348,4 +349,7 @@ def _has_name(model: Scorer | Encoder | None) -> bool:
     """Whether the name of a model may find it again; that of a function finds, if anything, a stranger."""
     if isinstance(model, RemoteScorer):
         return True
-    return isinstance(model, TransformerScorer | PredictScorer | ModelEncoder) and model.digest() != ""
+    return (
+        isinstance(model, TransformerScorer | ExportedScorer | PredictScorer | ModelEncoder)
+        and model.digest() != ""
+    )

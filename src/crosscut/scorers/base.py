@@ -79,7 +79,7 @@ class Scorer(ABC):
         except CrosscutError:
             raise
         except Exception as error:
-            problem = _bad_text(pairs) or f"scorer {self.name} failed: {type(error).__name__}: {error}"
+            problem = bad_text(pairs) or f"scorer {self.name} failed: {type(error).__name__}: {error}"
             raise CrosscutError(problem) from error
         scores = as_scores(scores, len(pairs), self.name)
         self.calls += len(pairs)
@@ -137,8 +137,12 @@ def as_array(values: Any) -> np.ndarray:
         ) from error
 
 
-def _bad_text(pairs: Sequence[Pair]) -> str | None:
-    """What is wrong with the first text that no model can read; looked for when one has failed."""
+def bad_text(pairs: Sequence[Pair]) -> str | None:
+    """What is wrong with the first text that no model can read; looked for when one has failed.
+
+    >>> bad_text([("flood", "covered"), ("flood", None)])
+    'pair 1: its item is of type NoneType, not a string'
+    """
     for position, pair in enumerate(pairs):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             return f"pair {position} is not a pair: give (query, item), two strings"

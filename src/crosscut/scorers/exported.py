@@ -20,12 +20,21 @@ import numpy as np
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers.base import Pair, Scorer
-from crosscut.scorers.model_files import model_location
+from crosscut.scorers.model_files import loading, model_location
 from crosscut.scorers.tokens import PairTokens, check_limits, length_batches
 
 FORMAT = 1
 MANIFEST = "crosscut.json"
 BACKENDS = ("onnx", "openvino")
+_FIELDS: dict[str, Any] = {
+    "backend": str,
+    "precision": str,
+    "max_length": int | None,
+    "types": bool,
+    "pad": int,
+    "source": dict,
+    "files": dict,
+}
 
 # ids, mask and token types (pairs × tokens) to the scores of the pairs; may be called by several threads.
 Run: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -59,18 +68,19 @@ class Manifest:
         """The manifest in the file `path`."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            number = content.pop("format")
-        except (OSError, ValueError, AttributeError, KeyError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CrosscutError(f"cannot read {path} ({type(error).__name__}): export the model again") from error
+        number = content.pop("format", None) if isinstance(content, dict) else None
         if number != FORMAT:
             raise CrosscutError(
                 f"{path} has format {number!r}, but this version of crosscut reads format {FORMAT}: "
                 "update crosscut, or export the model again"
             )
-        try:
-            return cls(**content)
-        except TypeError as error:
-            raise CrosscutError(f"{path} is incomplete or not of this format: export the model again") from error
+        wrong = [key for key, kind in _FIELDS.items() if not isinstance(content.get(key, ...), kind)]
+        if wrong or content.keys() != _FIELDS.keys():
+            named = ", ".join(wrong or sorted(content.keys() - _FIELDS.keys()))
+            raise CrosscutError(f"{path} is damaged (see {named}): export the model again")
+        return cls(**content)
 
     def write(self, folder: Path) -> None:
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=2)
@@ -85,7 +95,7 @@ def exported_backend(model: Any) -> str | None:
     """
     if not isinstance(model, str | Path):
         return None
-    path = Path(model).expanduser() / MANIFEST
+    path = Path(os.path.expanduser(model)) / MANIFEST
     if not path.is_file():
         return None
     backend = Manifest.parse(path).backend
@@ -95,7 +105,11 @@ def exported_backend(model: Any) -> str | None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """SHA-256 of a file, in hex.
+
+    >>> file_digest(Path(os.devnull))[:16]
+    'e3b0c44298fc1c14'
+    """
     sha = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -127,6 +141,7 @@ class ExportedScorer(Scorer):
     """
 
     backend: ClassVar[str]
+    device = "cpu"
     waste: ClassVar[float] = 0.05  # the share of a batch that may be padding
 
     def __init__(
@@ -138,29 +153,28 @@ class ExportedScorer(Scorer):
         max_length: int | None = None,
         threads: int | None = None,
     ) -> None:
-        check_limits(threads=threads)
+        limits = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
+        check_limits(**limits, threads=threads)
         folder = Path(model_location(model))
         self.name = str(model)
         self.truncated = 0
         self.manifest = manifest = Manifest.read(folder)
         if manifest.backend != self.backend:
             raise CrosscutError(f"the model {model} was exported for {manifest.backend}, not for {self.backend}")
-        limit = manifest.max_length
-        if max_length is not None and limit is not None and max_length > limit:
-            raise CrosscutError(f"max_length {max_length} does not suit {model}: it must be at most {limit}")
-        self.max_length = limit if max_length is None else max_length
+        longest = manifest.max_length
+        if max_length is not None and longest is not None and max_length > longest:
+            raise CrosscutError(f"max_length {max_length} does not suit {model}: it must be at most {longest}")
+        self.max_length = longest if max_length is None else max_length
         self.threads = threads or _cores()
-        with needs_extra(self.backend, f"the exported model {model}"):
+        with loading(str(folder)), needs_extra(self.backend, f"the exported model {model}"):
             from tokenizers import Tokenizer
 
+            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             self._run = self._open(folder)
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokens = PairTokens(tokenizer, self.max_length, query_tokens, item_tokens, types=manifest.types)
-        chosen = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
-        self._options = {key: value for key, value in chosen.items() if value is not None}
-        self._digest = hashlib.sha256(f"{file_digest(folder / MANIFEST)} {self._options}".encode()).hexdigest()[
-            :16
-        ]
+        self._options = {key: value for key, value in limits.items() if value is not None}
+        identity = f"{file_digest(folder / MANIFEST)} {self._options}"
+        self._digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     @abstractmethod
     def _open(self, folder: Path) -> Run:
@@ -172,10 +186,11 @@ class ExportedScorer(Scorer):
         """Tokens that are scored at once on one core; a batch has at least one pair."""
 
     def digest(self) -> str:
-        """Of the exported files, and of every option that changes scores."""
+        """Of the exported files, which the manifest names by theirs, and of every option that changes scores."""
         return self._digest
 
     def options(self) -> dict[str, Any]:
+        """The limits, where they were given."""
         return dict(self._options)
 
     def _score(self, pairs: Sequence[Pair]) -> np.ndarray:

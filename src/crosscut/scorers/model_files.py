@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,8 +44,16 @@ def loading(model: str) -> Iterator[None]:
     except Exception as error:
         is_folder = Path(model).is_dir()
         problem = "" if is_folder else "neither a folder nor on the Hugging Face hub: "
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise CrosscutError(f"cannot load {model!r}: {problem}{reason}") from error
+        raise CrosscutError(f"cannot load {model!r}: {problem}{first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first: libraries may go on for pages.
+
+    >>> first_line(ValueError("\\n  no such layer\\n  in layers 0 to 11")), first_line(KeyError())
+    ('no such layer', 'KeyError')
+    """
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def model_location(model: str | Path) -> str:
@@ -56,7 +65,7 @@ def model_location(model: str | Path) -> str:
     Traceback (most recent call last):
     crosscut.errors.CrosscutError: there is no model folder ./no/such/model
     """
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))
     if path.is_dir():
         return str(path)
     # A hub name is `model` or `owner/model`; everything else can only be meant as a path.

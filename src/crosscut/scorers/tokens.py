@@ -257,9 +257,10 @@ def length_batches(lengths: np.ndarray, tokens: int, waste: float = 0.0) -> Iter
     [[1, 3], [0, 2]]
     """
     order = np.argsort(-lengths, kind="stable")
+    lengths = lengths[order]
     start = 0
     while start < len(order):
-        end = batch_end(lengths[order], start, tokens, waste)
+        end = batch_end(lengths, start, tokens, waste)
         yield order[start:end]
         start = end
 

@@ -33,6 +33,12 @@ class Loaded:
     label: int
     markers: tuple[int, int] | None
 
+    @property
+    def typed(self) -> bool:
+        """Whether the model reads token types."""
+        named = "token_type_ids" in self.tokenizer.model_input_names
+        return named and getattr(self.model.config, "type_vocab_size", 1) > 0
+
 
 def load(location: str, label: int | None, device: str, dtype: torch.dtype) -> Loaded:
     """The model at `location`, a folder or a name on the hub; refused unless it can score pairs.
@@ -172,8 +178,7 @@ class PaddedRunner:
     def __init__(self, loaded: Loaded, tokens: PairTokens, device: str) -> None:
         self._loaded, self._device = loaded, device
         _keep_head_in_float32(loaded.model)
-        names = loaded.tokenizer.model_input_names
-        self._typed = "token_type_ids" in names and getattr(loaded.model.config, "type_vocab_size", 1) > 0
+        self._typed = loaded.typed
         template = tokens.template
         self._marks = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
 

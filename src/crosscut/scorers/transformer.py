@@ -67,7 +67,7 @@ class TransformerScorer(Scorer):
             query_tokens,
             item_tokens,
             loaded.markers,
-            types="token_type_ids" in loaded.tokenizer.model_input_names,
+            types=loaded.typed,
         )
         self._runner = torch_models.runner(loaded, self.tokens, self.device)
         self.batch_tokens = batch_tokens or torch_models.fitting_tokens(loaded.model, self.device)
