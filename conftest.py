@@ -2,10 +2,12 @@
 
 from importlib.util import find_spec
 
+EXPORT = ["export/graph", "export/onnx", "export/openvino"]
 NEEDS = {
-    "torch": ["scorers/packed", "scorers/torch_models", "scorers/kernels", "export/graph"],
+    "torch": ["scorers/packed", "scorers/torch_models", "scorers/kernels", *EXPORT],
     "triton": ["scorers/kernels"],
-    "onnxscript": ["export/graph", "export/onnx", "export/openvino"],
+    "onnxscript": EXPORT,
+    "onnx": ["export/onnx"],
     "onnxruntime": ["export/onnx"],
     "openvino": ["export/openvino"],
 }

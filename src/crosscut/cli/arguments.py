@@ -9,7 +9,11 @@ from typing import Any, TypeAlias
 Verbs: TypeAlias = Any  # what `add_subparsers` returns; argparse has no public name for it
 
 ITEMS = "a .jsonl, .csv, .tsv or .txt file (each also with .gz), a BEIR or ZESHEL folder, or - for stdin"
-MODEL = "a name on the Hugging Face hub, a folder, or python:module:attribute (a function or an object of yours)"
+MODEL = "a name on the Hugging Face hub, a folder, or python:module:attribute (an object of yours)"
+SCORER = (
+    "a name on the Hugging Face hub, a folder (a model's, or one that `crosscut export` wrote), tei:URL or "
+    "cohere:MODEL (a rerank server), or python:module:function (a function or an object of yours)"
+)
 
 
 def new_parser(
@@ -79,7 +83,8 @@ def add_scorer_option(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="an option of the scorer, and more with more of these; a model has query_tokens, item_tokens, "
-        "max_length, label (an index keeps those that it was built with), device, dtype and batch_tokens",
+        "max_length, label (an index keeps those that it was built with), device, dtype and batch_tokens; an "
+        "exported one has the first three, and threads",
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from crosscut.cli.arguments import ITEMS, Verbs, at_least, new_parser
 
 ABOUT = """\
 Write a cross-encoder to a folder for ONNX Runtime or OpenVINO. The folder is a scorer by its path,
-wherever a model is named, and needs neither torch nor transformers to run. --int8 makes it several
-times as fast as torch, at scores that differ a little; ONNX Runtime keeps closer to the model there.
+wherever a model is named, and needs neither torch nor transformers to run. --int8 gives up a little
+accuracy for speed; ONNX Runtime keeps closer to the model there.
 """
 EXAMPLES = """\
 examples:
@@ -23,7 +24,11 @@ def add_parser(verbs: Verbs) -> None:
     parser = new_parser(verbs, "export", ABOUT, EXAMPLES, help="write a model for fast scoring on a CPU")
     add = parser.add_argument
     add("model", metavar="MODEL", help="a cross-encoder: a name on the Hugging Face hub, or a folder")
-    add("--out", required=True, metavar="FOLDER", help="the folder to write, whole or not at all")
+    add(
+        "--out",
+        metavar="FOLDER",
+        help="the folder to write, whole or not at all (default: MODEL-BACKEND-PRECISION)",
+    )
     add("--backend", default="onnx", metavar="NAME", help="onnx or openvino (default: %(default)s)")
     add("--int8", action="store_true", help="8-bit weights and activations")
     add(
@@ -40,9 +45,10 @@ def run(args: argparse.Namespace) -> int:
     from crosscut.data import read_items
     from crosscut.export import export_model
 
+    precision = "int8" if args.int8 else "fp32"
     folder = export_model(
         args.model,
-        args.out,
+        args.out or f"{Path(args.model).resolve().name}-{args.backend}-{precision}",
         backend=args.backend,
         int8=args.int8,
         texts=[item.content for item in read_items(args.data)] if args.data else None,
@@ -50,5 +56,5 @@ def run(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
     )
     megabytes = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    print(f"{folder}: {args.backend}, {'int8' if args.int8 else 'fp32'}, {megabytes:.0f} MB")
+    print(f"{folder}: {args.backend}, {precision}, {megabytes:.1f} MB")
     return 0

@@ -6,7 +6,7 @@ import argparse
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from crosscut.cli.arguments import ITEMS, MODEL, Verbs, add_scorer_option, at_least, new_parser
+from crosscut.cli.arguments import ITEMS, SCORER, Verbs, add_scorer_option, at_least, new_parser
 from crosscut.cli.output import add_output_flags, check_text, hint_at_cuts, write_results
 from crosscut.types import Hit, Item, Query, SearchResult, Seconds
 
@@ -30,7 +30,7 @@ def add_parser(verbs: Verbs) -> None:
     add = parser.add_argument
     add("query", metavar="QUERY", help="what to ask")
     add("--items", required=True, metavar="FILE", help=ITEMS)
-    add("--scorer", metavar="MODEL", help=f"the cross-encoder: {MODEL}; `overlap` counts words in common")
+    add("--scorer", metavar="MODEL", help=f"the cross-encoder: {SCORER}; `overlap` counts words in common")
     add_scorer_option(parser)
     add("-k", type=at_least(1), default=10, metavar="K", help="how many to show (default: %(default)s)")
     add_output_flags(parser)

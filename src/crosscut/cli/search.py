@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from crosscut.cli.arguments import MODEL, Verbs, add_scorer_option, add_search_settings, at_least, new_parser
+from crosscut.cli.arguments import (
+    MODEL,
+    SCORER,
+    Verbs,
+    add_scorer_option,
+    add_search_settings,
+    at_least,
+    new_parser,
+)
 from crosscut.cli.output import add_output_flags, check_text, hint_at_cuts, write_results
 from crosscut.errors import CrosscutError
 from crosscut.types import Query
@@ -69,9 +77,9 @@ def add_parser(verbs: Verbs) -> None:
     )
     add("--seed", type=at_least(0), default=0, metavar="S", help="seed of random draws (default: %(default)s)")
     add("--trace", action="store_true", help="show what each round did")
-    add("--scorer", metavar="MODEL", help=f"{MODEL} (default: the one that the index was built with)")
+    add("--scorer", metavar="MODEL", help=f"{SCORER} (default: the one that the index was built with)")
     add_scorer_option(parser)
-    add("--encoder", metavar="MODEL", help="likewise (default: the one that the index was built with)")
+    add("--encoder", metavar="MODEL", help=f"{MODEL} (default: the one that the index was built with)")
     add(
         "--other-models",
         action="store_true",
