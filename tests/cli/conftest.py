@@ -7,6 +7,8 @@ import pytest
 
 from crosscut.cli import main
 
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [*SPECIAL, "policy", "covers", "flood", "fire", "storm", "theft", "frost", "and", "damage"]
 SCORERS = """
 import time
 from pathlib import Path
@@ -64,6 +66,22 @@ def index(folder, capsys):
     assert main(["index", "items.jsonl", "--out", "small.index", "--scorer", scorer]) == 0
     capsys.readouterr()
     return "small.index"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """The folder of a tiny BERT with two labels, which reads 16 tokens."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("models") / "two-labels"
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    transformers.BertTokenizer(vocab=vocabulary).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(
+        **sizes, vocab_size=len(WORDS), max_position_embeddings=16, num_labels=2, initializer_range=1.0
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

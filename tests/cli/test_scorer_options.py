@@ -14,26 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.models
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [*SPECIAL, "policy", "covers", "flood", "fire", "storm", "theft", "frost", "and", "damage"]
 MANIFEST = Path("cut.index/index.json")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A tiny BERT with two labels, which reads 16 tokens."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
-
-    folder = tmp_path_factory.mktemp("models") / "two-labels"
-    BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)}).save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = BertConfig(
-        **sizes, vocab_size=len(WORDS), max_position_embeddings=16, num_labels=2, initializer_range=1.0
-    )
-    BertForSequenceClassification(config).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture

@@ -76,5 +76,8 @@ def _give_up_stdout() -> None:
 def _in_flags(message: str) -> str:
     """Errors speak Python (`overwrite=True`, `scorer=`); here the same things are flags."""
     return re.sub(
-        r"\b([a-z_]+)=(True\b|$)", lambda match: "--" + match[1].replace("_", "-"), message, flags=re.MULTILINE
+        r"\b([a-z][a-z0-9_]*)=(True\b|$)",
+        lambda match: "--" + match[1].replace("_", "-"),
+        message,
+        flags=re.MULTILINE,
     )

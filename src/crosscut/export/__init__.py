@@ -96,7 +96,9 @@ def sample_pairs(texts: Sequence[str]) -> list[Pair]:
     [('Read a file line by line, from its', 'Read a file line by line, from its first to its last.'), \
 ('Sleep.', 'Read a file line by line, from its first to its last.')]
     """
-    texts = [text for text in texts if not isinstance(text, str) or text.strip()]
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise CrosscutError("texts must be a list of strings")
+    texts = [text for text in texts if text.strip()]
     if not texts:
         raise CrosscutError(
             "there are no texts to measure int8 ranges on: give some of the kind that will be scored"
