@@ -33,7 +33,7 @@ $(VENV)/core: pyproject.toml constraints.txt | $(BIN)/python
 # torch first, and pinned: whatever asks for it afterwards is content with what is there.
 $(VENV)/dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) torch
-	$(PIP) -e ".[torch,faiss,remote,export]" pytest pytest-timeout hypothesis ruff mypy
+	$(PIP) -e ".[train,faiss,remote,export]" pytest pytest-timeout hypothesis ruff mypy
 	$(PIP) "ray>=2.30" || echo "Ray has no package for this Python: its tests will be skipped"
 	$(PIP) "triton>=3.0" || echo "Triton has no package for this system: the tests of its kernels will be skipped"
 	@touch $@ $(VENV)/core

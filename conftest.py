@@ -3,8 +3,10 @@
 from importlib.util import find_spec
 
 EXPORT = ["export/graph", "export/onnx", "export/openvino"]
+TRAIN = ["train/callbacks", "train/pairs", "train/trainer", "train/vectors"]
 NEEDS = {
-    "torch": ["scorers/packed", "scorers/torch_models", "scorers/kernels", *EXPORT],
+    "torch": ["scorers/packed", "scorers/torch_models", "scorers/kernels", *EXPORT, *TRAIN],
+    "accelerate": TRAIN,
     "triton": ["scorers/kernels"],
     "onnxscript": EXPORT,
     "onnx": ["export/onnx"],

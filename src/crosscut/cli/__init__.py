@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from crosscut.cli import bench, demo, eval, export, index, rerank, search
+from crosscut.cli import bench, demo, eval, export, index, rerank, search, train
 from crosscut.cli.arguments import new_parser
 from crosscut.errors import CrosscutError
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"crosscut {__version__}")
     parser.set_defaults(when_stopped="stopped")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb in (index, search, rerank, eval, export, bench, demo):
+    for verb in (index, search, rerank, train, eval, export, bench, demo):
         verb.add_parser(verbs)
     return parser
 

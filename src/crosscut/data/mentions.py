@@ -9,6 +9,10 @@ from pathlib import Path
 from crosscut.data.lines import write_text
 from crosscut.data.records import Record, collect, json_lines, read_json_records
 from crosscut.errors import CrosscutError
+from crosscut.types import Item
+
+MENTION_MARKERS = ("[M_s]", "[M_e]")  # around a mention
+ITEM_MARKER = "[ENT]"  # between an entity's title and its description
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Mention:
     label_id: str
     world: str = ""
 
-    def text(self, window: int = 64, start: str = "[M_s]", end: str = "[M_e]") -> str:
+    def text(self, window: int = 64, start: str = MENTION_MARKERS[0], end: str = MENTION_MARKERS[1]) -> str:
         """The marked mention with at most `window` words of context on each side.
 
         >>> Mention("m1", "we sat on the", "bank", "of the river", label_id="7").text(window=2)
@@ -32,6 +36,30 @@ class Mention:
             raise CrosscutError(f"window must be 0 or more, not {window}")
         left, right = self.context_left.split(), self.context_right.split()
         return " ".join([*left[max(len(left) - window, 0) :], start, self.mention, end, *right[:window]])
+
+
+def as_entity(item: Item) -> Item:
+    """An entity in the form that models of entity linking read: `title [ENT] description`.
+
+    >>> as_entity(Item("7", "the side of a river", title="Bank"))
+    Item(id='7', text='Bank [ENT] the side of a river', title='')
+    """
+    return Item(item.id, f"{item.title} {ITEM_MARKER} {item.text}".strip())
+
+
+def item_as_query(text: str) -> str:
+    """An item's text in the query's place, to compare it with other items (ANNCUR A.2).
+
+    An entity becomes a mention of its title, with its description as the context; any other text stays as it is.
+
+    >>> item_as_query("Bank [ENT] the side of a river"), item_as_query("does it cover floods?")
+    ('[M_s] Bank [M_e] the side of a river', 'does it cover floods?')
+    """
+    title, marker, description = text.partition(ITEM_MARKER)
+    if not marker:
+        return text
+    start, end = MENTION_MARKERS
+    return " ".join(part for part in (start, title.strip(), end, description.strip()) if part)
 
 
 def read_blink(path: str | Path) -> list[Mention]:

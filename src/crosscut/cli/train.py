@@ -1,0 +1,166 @@
+"""`crosscut train`: make a cross-encoder or a bi-encoder from queries and the items that answer them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from crosscut.cli.arguments import Verbs, at_least, new_parser
+
+ABOUT = """\
+Train a model on queries and the items that answer them. The result is an ordinary Hugging Face folder, the
+best of the checkpoints on queries that were set apart. A run that was stopped continues when the same command
+is run again. Several GPUs: torchrun --nproc-per-node 4 -m crosscut.cli train ...
+"""
+EXAMPLES = """\
+examples:
+  crosscut train cross-encoder scifact/ --base microsoft/MiniLM-L12-H384-uncased --out my-model
+  crosscut train cross-encoder zeshel/ --base bert-base-uncased --out linker --head emb \\
+      --negatives encoder:./my-encoder --negative-count 63
+"""
+DATA = (
+    "a BEIR folder, a ZESHEL folder, one with entities/WORLD.jsonl and, in BLINK's form, mentions/SPLIT.jsonl, "
+    "or one file of mentions (see --items)"
+)
+BASE = "the model to begin with: a name on the Hugging Face hub, or a folder"
+HELP = {
+    "epochs": "passes over the training queries",
+    "steps": "how many steps to train, instead of --epochs",
+    "batch_size": "queries in a batch, on each device",
+    "accumulate": "batches in a step",
+    "learning_rate": "the highest learning rate",
+    "warmup": "the share of the steps in which the learning rate rises",
+    "weight_decay": "of AdamW",
+    "seed": "of everything that is drawn",
+    "eval_every": "steps between evaluations, each with a checkpoint (default: five evaluations in an epoch)",
+    "precision": "auto, bf16 or fp32; auto is bf16 on a GPU that has it",
+    "device": "cpu, to leave a GPU alone",
+    "compile": "run the model through torch.compile",
+    "split": "the queries to train on",
+    "dev": "the split to evaluate on (default: dev, valid, validation or val; or a tenth of those to train on)",
+    "dev_queries": "evaluate on so many of them at most",
+    "items": "the entities, where DATA is a file of mentions",
+    "window": "words of context that a mention keeps on each side",
+}
+
+
+def add_parser(verbs: Verbs) -> None:
+    parser = new_parser(verbs, "train", ABOUT, EXAMPLES, help="train a cross-encoder or a bi-encoder")
+    models = parser.add_subparsers(metavar="WHAT", required=True)
+    _add_cross_encoder(models)
+
+
+def _add_cross_encoder(models: Verbs) -> None:
+    parser = _model_parser(
+        models,
+        "cross-encoder",
+        "Train a cross-encoder: cross-entropy over one item that answers the query and some that do not.",
+        """\
+examples:
+  crosscut train cross-encoder scifact/ --base microsoft/MiniLM-L12-H384-uncased --out my-model \\
+      --negatives bm25,random --item-tokens 220 --epochs 3
+  crosscut train cross-encoder zeshel/ --base bert-base-uncased --out linker --head emb --dev val \\
+      --negatives encoder:./my-encoder --negative-count 63 --depth 63 --learning-rate 1e-5 --epochs 4
+""",
+        help="a model that reads query and item together",
+    )
+    add = parser.add_argument
+    add("--head", default="cls", metavar="NAME", help="cls, or emb: two marked vectors (default: %(default)s)")
+    add_negatives(parser, "bm25,random", 15)
+    add_limits(parser)
+    _finish(parser, _cross_encoder)
+
+
+def _cross_encoder(args: dict[str, Any]) -> dict[str, Any]:
+    from crosscut.train import train_cross_encoder
+
+    return train_cross_encoder(args.pop("data"), **args)
+
+
+def add_negatives(parser: argparse.ArgumentParser, sources: str, count: int) -> None:
+    add = parser.add_argument
+    add(
+        "--negatives",
+        default=sources,
+        metavar="NAMES",
+        help="where items come from that do not answer a query: random, bm25, tfidf or encoder:MODEL; several, "
+        "between commas, in equal parts (default: %(default)s)",
+    )
+    add(
+        "--negative-count",
+        type=at_least(1),
+        default=count,
+        metavar="N",
+        help="how many of them (default: %(default)s)",
+    )
+    add(
+        "--depth",
+        type=at_least(1),
+        default=100,
+        metavar="N",
+        help="draw them anew in every epoch from the first N of a ranking (default: %(default)s)",
+    )
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    for name, what in (("query", "a query"), ("item", "an item")):
+        parser.add_argument(
+            f"--{name}-tokens", type=at_least(1), metavar="N", help=f"cut {what} to N tokens (default: no limit)"
+        )
+    parser.add_argument(
+        "--max-length",
+        type=at_least(1),
+        metavar="N",
+        help="cut a pair to N tokens (default: what the model can read)",
+    )
+
+
+def _model_parser(models: Verbs, name: str, about: str, examples: str, help: str) -> argparse.ArgumentParser:
+    parser = new_parser(models, name, about, examples, help)
+    parser.add_argument("data", metavar="DATA", help=DATA)
+    parser.add_argument("--base", required=True, metavar="MODEL", help=BASE)
+    parser.add_argument(
+        "--out", required=True, metavar="FOLDER", help="the folder for the model, and its checkpoints"
+    )
+    return parser
+
+
+def _finish(parser: argparse.ArgumentParser, train: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """The flags that every model has: those of `Settings`, and what to do with the folder."""
+    from crosscut.train.settings import Settings
+
+    group = parser.add_argument_group("settings")
+    for field in fields(Settings):
+        flag = f"--{field.name.replace('_', '-')}"
+        text = HELP[field.name] + ("" if field.default in (None, False) else f" (default: {field.default})")
+        if field.default is False:
+            group.add_argument(flag, action="store_true", help=text)
+        else:
+            kind = float if "float" in str(field.type) else int if "int" in str(field.type) else str
+            group.add_argument(flag, type=kind, metavar=kind.__name__[0].upper(), help=text)
+    add = parser.add_argument
+    add("--licence", metavar="NAME", help="of the model, for its card, such as apache-2.0")
+    add("--overwrite", action="store_true", help="begin anew, whatever model is there (default: continue)")
+    add("--json", action="store_true", help="print the figures as a JSON object")
+    parser.set_defaults(
+        run=run, train=train, when_stopped="stopped; the same command continues from the last checkpoint"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    given = {
+        name: value for name, value in vars(args).items() if name not in ("run", "train", "when_stopped", "json")
+    }
+    report = args.train({**given, "progress": True})
+    if os.environ.get("RANK", "0") != "0":
+        return 0  # one of several processes speaks
+    if args.json:
+        print(json.dumps(report))
+    else:
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in report["figures"].items())
+        print(f"{args.out}: {figures} at step {report['best_step']} of {report['steps']}")
+    return 0

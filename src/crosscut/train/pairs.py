@@ -1,0 +1,208 @@
+"""A cross-encoder while it is trained: the model with its head, pairs as batches, and how well it ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from crosscut.errors import CrosscutError
+from crosscut.scorers.model_files import loading, model_location
+from crosscut.scorers.tokens import PairTokens, TokenPairs, length_batches
+from crosscut.scorers.torch_models import Loaded, longest
+from crosscut.train.data import Examples
+from crosscut.train.negatives import Groups, Row
+from crosscut.train.trainer import Batch, Rows, Spread, Task, quiet
+
+HEADS = ("cls", "emb")
+MARKERS = ("[QUERY]", "[ITEM]")
+WASTE = 0.1  # the share of a chunk that may be padding
+CHUNK = 16_384  # tokens
+
+
+def load_base(base: str | Path, head: str, markers: Sequence[str], seed: int) -> Loaded:
+    """The model to begin with, with the head that it shall have and `markers` among its tokens.
+
+    What is new in it (a head, the vectors of markers) is drawn with `seed`.
+    """
+    location = model_location(base)
+    torch.manual_seed(seed)
+    with loading(location), quiet():
+        config = AutoConfig.from_pretrained(location)
+        tokenizer = AutoTokenizer.from_pretrained(location)
+        form = _check_base(config, tokenizer, head, location)
+        if head == "cls":
+            config.num_labels = 1
+            # So that sentence-transformers, too, gives the raw score.
+            config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+            kind = AutoModelForSequenceClassification
+        else:
+            config.crosscut = form
+            markers = [form["query_marker"], form["item_marker"], *markers]
+            kind = AutoModel
+        model = kind.from_pretrained(location, config=config, use_safetensors=True)
+    if head == "emb" and getattr(model, "pooler", None) is not None:
+        model.pooler.requires_grad_(False)  # the score does not pass through it
+    tokenizer.add_tokens([word for word in markers if word not in tokenizer.get_vocab()], special_tokens=True)
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer))
+    ids = tokenizer.convert_tokens_to_ids(list(markers[:2])) if head == "emb" else None
+    return Loaded(model, tokenizer, Path(location), 0, tuple(ids) if ids else None)
+
+
+def _check_base(config: Any, tokenizer: Any, head: str, location: str) -> dict[str, str]:
+    kinds = config.architectures or []
+    if getattr(config, "is_encoder_decoder", False) or any(
+        kind.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")) for kind in kinds
+    ):
+        raise CrosscutError(
+            f"the model {location} is a {kinds[0] if kinds else config.model_type}, which generates text: "
+            "begin with an encoder, such as BERT, RoBERTa, ModernBERT or MiniLM"
+        )
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        raise CrosscutError(f"the model {location} has no fast tokenizer (a tokenizer.json): save one with it")
+    form = getattr(config, "crosscut", None)
+    if head == "cls":
+        if form is not None:
+            raise CrosscutError(f"the model {location} has the head emb: keep that head, or begin with another")
+        is_classifier = any(kind.endswith("ForSequenceClassification") for kind in kinds)
+        if is_classifier and config.num_labels != 1:
+            raise CrosscutError(
+                f"the model {location} has {config.num_labels} labels, but a score is one number: "
+                "begin with a model without a head, or with a cross-encoder that has one label"
+            )
+    return form or {"head": "emb", "query_marker": MARKERS[0], "item_marker": MARKERS[1]}
+
+
+class PairScores(torch.nn.Module):
+    """Scores of pairs, which come in chunks of like length."""
+
+    def __init__(self, loaded: Loaded, query_mark: int) -> None:
+        super().__init__()
+        self.model = loaded.model
+        self._query_mark = query_mark
+        self._marked = loaded.markers is not None
+        for name in ("classifier", "score"):
+            if (head := getattr(self.model, name, None)) is not None:
+                head.forward = _in_float32(head.forward)
+
+    def forward(self, chunks: list[Batch], order: torch.Tensor) -> torch.Tensor:
+        """Scores (float32) in the order of the pairs; `order`: which pair each row of the chunks is."""
+        scores = torch.cat([self._score(dict(chunk)) for chunk in chunks])
+        return torch.empty_like(scores).index_copy(0, order, scores)
+
+    def _score(self, chunk: Batch) -> torch.Tensor:
+        marks = chunk.pop("item_marks")
+        output = self.model(**chunk)
+        if not self._marked:
+            return output.logits[:, 0].float()
+        state = output.last_hidden_state.float()
+        query = state[:, self._query_mark]
+        return (query * state[torch.arange(len(state), device=state.device), marks]).sum(-1)
+
+
+def _in_float32(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A logit of 10 in bfloat16 would be rounded to steps of 1/16."""
+
+    def run(*given: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(given[0].device.type, enabled=False):
+            return forward(*(tensor.float() for tensor in given))
+
+    return run
+
+
+class PairTask(Task):
+    """Learn to rank the item that answers a query before the others: cross-entropy over the candidates."""
+
+    best = "accuracy"
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        rows: Rows,
+        train: Examples,
+        dev: Groups,
+        *,
+        query_tokens: int | None,
+        item_tokens: int | None,
+        max_length: int | None,
+        eval_batch: int,
+    ) -> None:
+        self.rows, self.train, self.dev = rows, train, dev
+        self._loaded, self._eval_batch = loaded, eval_batch
+        self.max_length = longest(loaded, max_length, loaded.model.name_or_path)
+        if max_length is not None:
+            loaded.tokenizer.model_max_length = max_length
+        names = loaded.tokenizer.model_input_names
+        self._typed = "token_type_ids" in names and getattr(loaded.model.config, "type_vocab_size", 1) > 0
+        self.tokens = PairTokens(
+            loaded.tokenizer.backend_tokenizer,
+            self.max_length,
+            query_tokens,
+            item_tokens,
+            loaded.markers,
+            types="token_type_ids" in names,
+        )
+        template = self.tokens.template
+        self._item_mark = len(template.before[0]) + len(template.between[0]) - 1
+        self.module = PairScores(loaded, query_mark=len(template.before[0]) - 1)
+
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        return self._batch(self.train, rows)
+
+    def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        scores = output.view(batch["queries"], -1)
+        return torch.nn.functional.cross_entropy(scores, scores.new_zeros(len(scores), dtype=torch.long))
+
+    def evaluate(self, spread: Spread) -> dict[str, float]:
+        """How often the positive is first among the candidates, and its mean reciprocal rank."""
+        scores = spread(
+            len(self.dev), lambda queries: self.scores(self.dev.examples, [self.dev[q] for q in queries])
+        )
+        ranks = 1 + (scores[:, 1:] >= scores[:, :1]).sum(axis=1)  # a tie counts against the model
+        return {"accuracy": float((ranks == 1).mean()), "mrr": float((1 / ranks).mean())}
+
+    def scores(self, examples: Examples, rows: Sequence[Row]) -> np.ndarray:
+        """Of the candidates (columns) of some rows."""
+        device = next(self.module.parameters()).device
+        made = []
+        for start in range(0, len(rows), self._eval_batch):
+            batch = self._batch(examples, rows[start : start + self._eval_batch])
+            made.append(self.module(**_to(device, batch["inputs"])).view(batch["queries"], -1).cpu().numpy())
+        return np.concatenate(made) if made else np.zeros((0, self.dev.count + 1), np.float32)
+
+    def save(self, folder: Path) -> None:
+        with quiet():
+            self._loaded.model.save_pretrained(folder)
+        self._loaded.tokenizer.save_pretrained(folder)
+
+    def _batch(self, examples: Examples, rows: Sequence[Row]) -> Batch:
+        pairs = [(examples.queries[row.query], examples.items[item]) for row in rows for item in row.items]
+        encoded = self.tokens.pairs(pairs)
+        chunks, order = [], []
+        for positions in length_batches(encoded.lengths, CHUNK, WASTE):
+            chunks.append(self._chunk(encoded, positions))
+            order.append(positions)
+        batch: Batch = {"inputs": {"chunks": chunks, "order": torch.as_tensor(np.concatenate(order))}}
+        batch["queries"] = len(rows)
+        if targets := [row.scores for row in rows if row.scores is not None]:
+            batch["target"] = torch.as_tensor(np.stack(targets), dtype=torch.float32)
+        return batch
+
+    def _chunk(self, encoded: TokenPairs, positions: np.ndarray) -> Batch:
+        ids, types, mask = encoded.rows(positions, pad=self._loaded.tokenizer.pad_token_id or 0)
+        chunk = {"input_ids": ids, "attention_mask": mask} | ({"token_type_ids": types} if self._typed else {})
+        chunk["item_marks"] = encoded.query_lengths[positions] + self._item_mark
+        return {name: torch.as_tensor(array) for name, array in chunk.items()}
+
+
+def _to(device: torch.device, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {name: _to(device, part) for name, part in value.items()}
+    return [_to(device, part) for part in value]

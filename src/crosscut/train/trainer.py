@@ -1,0 +1,290 @@
+"""The one trainer: transformers' own, for a CPU, a GPU or several, around a task that says what to learn."""
+
+from __future__ import annotations
+
+import math
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from safetensors.torch import load_model, save_model
+from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers.utils import logging
+
+from crosscut.errors import CrosscutError
+from crosscut.train import folder
+from crosscut.train.callbacks import Flow, Progress
+from crosscut.train.card import write_card
+from crosscut.train.settings import Settings
+
+WEIGHTS = "model.safetensors"
+
+Batch = dict[str, Any]
+
+
+class Rows(Protocol):
+    """What is trained on, one row per query; a row may differ from epoch to epoch."""
+
+    epoch: int
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, query: int) -> Any: ...
+
+
+class Spread(Protocol):
+    """Divides work among the processes: `work` gets positions and gives as many rows; all get all of them."""
+
+    def __call__(self, count: int, work: Callable[[np.ndarray], np.ndarray]) -> np.ndarray: ...
+
+
+class Task(ABC):
+    """What to learn. `module` gives, for the "inputs" of a batch, what `loss` is made of.
+
+    `best` is the figure of `evaluate` that chooses the checkpoint to keep.
+    """
+
+    module: torch.nn.Module
+    rows: Rows
+    best: str
+    lower_is_better = False
+
+    @abstractmethod
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        """A batch of rows; "inputs" in it are the arguments of `module`."""
+
+    @abstractmethod
+    def loss(self, output: Any, batch: Batch) -> torch.Tensor:
+        """The mean over the batch."""
+
+    @abstractmethod
+    def evaluate(self, spread: Spread) -> dict[str, float]:
+        """Figures on the queries that were set apart."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the model as an ordinary Hugging Face folder."""
+
+    def begin_epoch(self, epoch: int, spread: Spread) -> None:
+        """Choose new negatives, where they are drawn again."""
+        self.rows.epoch = epoch
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a caller wants: `record` says what is trained from what, `kind` how the result is used (see `card`)."""
+
+    out: Path
+    kind: str
+    record: dict[str, Any]
+    settings: Settings
+    queries: int
+    licence: str | None = None
+    overwrite: bool = False
+    progress: bool = False
+
+
+def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArguments], Task]) -> dict[str, Any]:
+    """Train, or go on where the same run was stopped, and write the folder of the best checkpoint.
+
+    `make` gives the task; it may keep what was hard to get in the folder that it is called with. Returns the
+    figures of the checkpoint that was kept, and how it was found.
+    """
+    arguments = training_arguments(order, task)
+    is_main = arguments.process_index == 0
+    with arguments.main_process_first(local=False):
+        work = folder.begin(order.out, order.record, order.overwrite and is_main)
+    if folder.is_moving(work):
+        if is_main:
+            folder.finish(order.out, lambda _: None)
+        return folder.read_json(order.out / folder.RECORD)
+    try:
+        made = make(work, arguments)
+    except CrosscutError:
+        if is_main:
+            folder.abandon(order.out)
+        raise
+    trainer = TaskTrainer(made, arguments, order.progress)
+    checkpoint = folder.last_checkpoint(work)
+    with _stopping(trainer):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    report = _report(trainer)
+    if is_main:
+
+        def save(to: Path) -> None:
+            made.save(to)
+            write_card(to, order.kind, order.record, report, order.licence)
+
+        folder.finish(order.out, save)
+    trainer.accelerator.wait_for_everyone()
+    return report
+
+
+def _report(trainer: TaskTrainer) -> dict[str, Any]:
+    history, best = trainer.state.log_history, f"eval_{trainer.task.best}"
+    evaluated = [entry for entry in history if best in entry]
+    chosen = next(entry for entry in evaluated if entry["step"] == trainer.state.best_global_step)
+    return {
+        "figures": {name.removeprefix("eval_"): v for name, v in chosen.items() if name.startswith("eval_")},
+        "best_step": chosen["step"],
+        "steps": trainer.state.global_step,
+        "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
+        "evaluations": [[entry["step"], entry[best]] for entry in evaluated],
+    }
+
+
+def training_arguments(order: Order, task: type[Task]) -> TrainingArguments:
+    """Our settings in transformers' words."""
+    settings, work = order.settings, order.out / folder.WORK
+    use_cpu = settings.device == "cpu" or not torch.cuda.is_available()
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise CrosscutError("there is no GPU that torch can use: leave device out, or set it to cpu")
+    if settings.precision == "bf16" and use_cpu:
+        raise CrosscutError("precision bf16 is for GPUs: use fp32, or leave it out")
+    bf16 = not use_cpu and settings.precision != "fp32"
+    if bf16 and not torch.cuda.is_bf16_supported():
+        if settings.precision == "bf16":
+            raise CrosscutError("this GPU does not know bf16: use precision fp32, or leave it out")
+        bf16 = False
+    common: dict[str, Any] = {
+        "output_dir": str(work),
+        "per_device_train_batch_size": settings.batch_size,
+        "gradient_accumulation_steps": settings.accumulate,
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "seed": settings.seed,
+        "bf16": bf16,
+        "use_cpu": use_cpu,
+        "torch_compile": settings.compile,
+        "eval_strategy": "steps",
+        "save_strategy": "steps",
+        "save_total_limit": 2,  # the best and the last
+        "load_best_model_at_end": True,
+        "metric_for_best_model": task.best,
+        "greater_is_better": not task.lower_is_better,
+        "remove_unused_columns": False,
+        "logging_nan_inf_filter": False,  # it would wait for the GPU in every step
+        "ddp_find_unused_parameters": False,
+        "dataloader_pin_memory": not use_cpu,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "log_level": "error",
+    }
+    processes = TrainingArguments(output_dir=str(work), use_cpu=use_cpu).world_size
+    total, every = (
+        settings.total_steps(order.queries, processes),
+        settings.evaluation_steps(order.queries, processes),
+    )
+    return TrainingArguments(
+        **common,
+        max_steps=total,
+        warmup_steps=math.ceil(settings.warmup * total),
+        eval_steps=every,
+        save_steps=every,
+        logging_steps=max(1, min(every, total // 20)),
+    )
+
+
+class TaskTrainer(Trainer):
+    """transformers' trainer with a task's own loss, evaluation and folders."""
+
+    def __init__(self, task: Task, arguments: TrainingArguments, progress: bool) -> None:
+        self.task = task
+        self.stop = False
+        super().__init__(
+            model=task.module,
+            args=arguments,
+            data_collator=task.collate,
+            train_dataset=task.rows,
+            eval_dataset=task.rows,  # transformers asks for one, and `evaluate` has its own
+            callbacks=[Flow(self), Progress(progress and arguments.process_index == 0)],
+        )
+        self.remove_callback(PrinterCallback)
+
+    def compute_loss(
+        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        output = model(**inputs["inputs"])
+        loss = self.task.loss(output, inputs)
+        return (loss, output) if return_outputs else loss
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        self.model.eval()
+        with torch.no_grad(), self.accelerator.autocast():
+            figures = self.task.evaluate(self.spread)
+        metrics = {f"eval_{name}": float(value) for name, value in figures.items()}
+        self.log(metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def spread(self, count: int, work: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        parts = np.array_split(np.arange(count), self.args.world_size)
+        made = work(parts[self.args.process_index])
+        return made if self.args.world_size == 1 else np.concatenate(gather_object([made]))
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        assert output_dir
+        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        save_model(self.model, str(Path(output_dir) / WEIGHTS), metadata={"format": "pt"})
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        self._load(Path(resume_from_checkpoint))
+
+    def _load_best_model(self) -> None:
+        self._load(Path(self.state.best_model_checkpoint))
+
+    def _load(self, checkpoint: Path) -> None:
+        try:
+            load_model(self.model, str(checkpoint / WEIGHTS), strict=True)
+        except Exception as error:
+            raise CrosscutError(
+                f"the checkpoint {checkpoint} is damaged, or of another architecture than the model that is "
+                "trained: remove it, or set overwrite=True to begin anew"
+            ) from error
+
+
+@contextmanager
+def _stopping(trainer: TaskTrainer) -> Iterator[None]:
+    """The first Ctrl-C, or a request to end, is obeyed after the step, with a checkpoint; the second at once.
+
+    Several processes would not stop after the same step: there a run loses the steps since its last checkpoint.
+    """
+
+    def stop(number: int, frame: Any) -> None:
+        if trainer.stop:
+            raise KeyboardInterrupt
+        trainer.stop = True
+
+    signals = (signal.SIGINT, signal.SIGTERM) if trainer.args.world_size == 1 else ()
+    try:
+        before = {number: signal.signal(number, stop) for number in signals}
+    except ValueError:  # not in the main thread, where no signal arrives
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if trainer.stop and trainer.state.global_step < trainer.state.max_steps:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers without its bars, and without its remark that a new head is new."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

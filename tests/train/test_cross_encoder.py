@@ -1,0 +1,264 @@
+"""A tiny cross-encoder learns, is an ordinary model afterwards, and survives being stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tiny_data
+
+from crosscut.cli import main
+from crosscut.errors import CrosscutError
+from crosscut.scorers import as_scorer
+from crosscut.train import train_cross_encoder
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.models
+
+QUICK = {"negative_count": 7, "learning_rate": 4e-3, "batch_size": 8, "device": "cpu", "weight_decay": 0.0}
+PAIRS = [(query.text, item.text) for query in tiny_data.queries()[:9] for item in tiny_data.items()[:9]]
+
+
+@pytest.fixture(scope="module", params=["cls", "emb"])
+def trained(request, beir, base, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out") / request.param
+    report = train_cross_encoder(beir, base=base, out=out, head=request.param, steps=100, licence="mit", **QUICK)
+    return request.param, out, report
+
+
+def test_the_loss_falls_and_the_best_is_kept(trained):
+    _, out, report = trained
+    losses = [loss for _, loss in report["losses"]]
+    assert losses[-1] < 0.4 * losses[0]
+    assert report["figures"]["accuracy"] >= 0.75
+    best = max(accuracy for _, accuracy in report["evaluations"])
+    assert report["figures"]["accuracy"] == best
+    assert report["best_step"] == next(step for step, accuracy in report["evaluations"] if accuracy == best)
+    assert json.loads((out / "training.json").read_text())["figures"] == report["figures"]
+
+
+def test_the_folder_is_an_ordinary_one(trained):
+    head, out, report = trained
+    names = {path.name for path in out.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "training.json"} <= names
+    assert not any("checkpoint" in name or name.endswith((".bin", ".pt", ".pth")) for name in names)
+    card = (out / "README.md").read_text()
+    assert card.startswith("---\nlicense: mit\n") and f"| head | {head} |" in card
+    assert f"| accuracy | {report['figures']['accuracy']:.4f} |" in card
+    assert str(out) not in card
+
+
+def test_it_scores_as_it_did_in_training(trained, beir, base):
+    """The module that was trained, rebuilt around the saved weights, against the scorer and the library."""
+    from crosscut.train import pairs
+    from crosscut.train.data import read_examples
+    from crosscut.train.negatives import Groups, Row
+
+    head, out, _ = trained
+    scorer = as_scorer(out, device="cpu")
+    scores = scorer.score(PAIRS)
+    assert scores.std() > 0.5
+
+    examples = read_examples(beir, "dev")
+    task = pairs.PairTask(
+        pairs.load_base(out, head, (), seed=1),
+        rows=Groups(examples, [], 7, 0),
+        train=examples,
+        dev=Groups(examples, [], 7, 0),
+        query_tokens=None,
+        item_tokens=None,
+        max_length=None,
+        eval_batch=4,
+    )
+    task.module.eval()
+    rows = [Row(query, np.arange(9)) for query in range(5)]
+    with torch.no_grad():
+        trained_scores = task.scores(examples, rows)
+    expected = scorer.score([(examples.queries[q], item) for q in range(5) for item in examples.items[:9]])
+    np.testing.assert_allclose(trained_scores.ravel(), expected, atol=1e-4)
+
+
+def test_sentence_transformers_gives_the_same_raw_scores(trained):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    head, out, _ = trained
+    if head == "emb":
+        pytest.skip("it knows no such head")
+    model = sentence_transformers.CrossEncoder(str(out), device="cpu")
+    np.testing.assert_allclose(model.predict(PAIRS), as_scorer(out, device="cpu").score(PAIRS), atol=1e-4)
+
+
+def test_entity_linking_form(worlds, base, tmp_path):
+    out = tmp_path / "linker"
+    report = train_cross_encoder(
+        worlds, base=base, out=out, head="emb", negatives="tfidf,random", steps=8, eval_every=8, **QUICK
+    )
+    assert 0 <= report["figures"]["mrr"] <= 1
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    assert tokenizer.tokenize("in the sea [M_s] whale [M_e] a [ENT]") == (
+        ["in", "the", "sea", "[M_s]", "whale", "[M_e]", "a", "[ENT]"]
+    )
+    query, item = "in the sea [M_s] whale [M_e]", "whale [ENT] animal of the sea"
+    assert np.isfinite(as_scorer(out, device="cpu").score([(query, item)])).all()
+
+
+def test_the_limits_are_kept(beir, base, tmp_path):
+    out = tmp_path / "model"
+    limits = {"query_tokens": 3, "item_tokens": 4, "max_length": 12}
+    train_cross_encoder(beir, base=base, out=out, steps=2, **limits, **QUICK)
+    assert "query_tokens=3, item_tokens=4, max_length=12" in (out / "README.md").read_text()
+    assert transformers.AutoTokenizer.from_pretrained(out).model_max_length == 12
+
+
+def test_a_stopped_run_continues_as_if_nothing_had_happened(beir, base, tmp_path):
+    settings = {"base": base, "epochs": 3, "eval_every": 5, **QUICK, "learning_rate": 1e-3}
+    whole = train_cross_encoder(beir, out=tmp_path / "whole", **settings)
+
+    with interrupted_after(step=12), pytest.raises(KeyboardInterrupt):
+        train_cross_encoder(beir, out=tmp_path / "parts", **settings)
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["checkpoints"]
+    assert (tmp_path / "parts" / "checkpoints" / "checkpoint-12").is_dir()
+    parts = train_cross_encoder(beir, out=tmp_path / "parts", **settings)
+    assert parts["figures"] == whole["figures"]
+    assert parts["losses"][-1][1] == pytest.approx(whole["losses"][-1][1], abs=1e-5)
+    scores = [as_scorer(tmp_path / name, device="cpu").score(PAIRS) for name in ("whole", "parts")]
+    np.testing.assert_allclose(*scores, atol=1e-4)
+
+
+class interrupted_after:
+    """As a user who presses Ctrl-C during a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def __enter__(self):
+        from crosscut.train.pairs import PairTask
+
+        self.seen, self.loss = 0, PairTask.loss
+
+        def loss(task, *given):
+            self.seen += 1
+            if self.seen == self.step:
+                os.kill(os.getpid(), signal.SIGINT)
+            return self.loss(task, *given)
+
+        PairTask.loss = loss
+
+    def __exit__(self, *_):
+        from crosscut.train.pairs import PairTask
+
+        PairTask.loss = self.loss
+
+
+def test_a_killed_process_is_continued_by_the_same_command(beir, base, tmp_path, capsys):
+    out = tmp_path / "model"
+    command = ["train", "cross-encoder", str(beir), "--base", str(base), "--out", str(out), "--eval-every", "4"]
+    command += ["--batch-size", "8", "--negative-count", "7", "--device", "cpu", "--steps"]
+    python = [sys.executable, "-m", "crosscut.cli"]
+    process = subprocess.Popen([*python, *command, "100000"], stderr=subprocess.DEVNULL)
+    try:
+        states = []
+        while len(states) < 2 and process.poll() is None:
+            states = list(out.glob("checkpoints/checkpoint-*/trainer_state.json"))
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    assert states, "it ended before its first checkpoint"
+    # Half of a checkpoint, as a kill in the middle of writing leaves it.
+    (out / "checkpoints" / "checkpoint-99999").mkdir()
+    assert main([*command, "50"]) == 2
+    error = capsys.readouterr().err
+    assert "differs in: steps (100000 there, 50 here)" in error and "--overwrite" in error
+    # The run is told to be nearly over, so that the test is.
+    run = out / "checkpoints" / "run.json"
+    last = max(int(path.parent.name.split("-")[1]) for path in out.glob("checkpoints/*/trainer_state.json"))
+    run.write_text(run.read_text().replace("100000", str(last + 8)))
+    assert main([*command, str(last + 8), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["steps"] == last + 8
+    assert report["evaluations"][0][0] == 4, "the evaluations before the kill are remembered"
+    assert not (out / "checkpoints").exists()
+    assert main([*command, str(last + 8)]) == 2
+    assert "holds a finished model" in capsys.readouterr().err
+
+
+def test_overwrite_begins_anew(beir, base, tmp_path):
+    out = tmp_path / "model"
+    train_cross_encoder(beir, base=base, out=out, steps=2, **QUICK)
+    with pytest.raises(
+        CrosscutError, match="holds a finished model: choose another folder, or set overwrite=True"
+    ):
+        train_cross_encoder(beir, base=base, out=out, steps=2, **QUICK)
+    report = train_cross_encoder(beir, base=base, out=out, steps=3, overwrite=True, **QUICK)
+    assert report["steps"] == 3
+
+
+def test_a_strangers_folder_is_left_alone(beir, base, tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    for overwrite in (False, True):
+        with pytest.raises(CrosscutError, match="something else than a trained model"):
+            train_cross_encoder(beir, base=base, out=tmp_path, overwrite=overwrite, **QUICK)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"head": "tail"}, "there is no head 'tail': use cls or emb"),
+        ({"negatives": "bm52"}, "negatives come from random, bm25, tfidf or encoder:MODEL, not from 'bm52'"),
+        ({"negative_count": 0}, "negative_count must be a whole number of at least 1, but is 0"),
+        ({"negative_count": 72}, "has only 71 items that do not answer it, but 72 negatives are asked for"),
+        ({"epoch": 3}, "there is no setting 'epoch'"),
+        ({"learning_rate": -1}, "learning_rate must be a number of at least 0"),
+        ({"precision": "fp8"}, "precision must be one of auto, bf16, fp32"),
+        ({"precision": "bf16"}, "precision bf16 is for GPUs"),
+        ({"split": "trian"}, "has no split 'trian'; its splits are: dev, train"),
+        ({"max_length": 99}, "max_length 99 does not suit"),
+        ({"base": "./no/such/model"}, "there is no model folder ./no/such/model"),
+    ],
+)
+def test_bad_arguments(beir, base, tmp_path, arguments, message):
+    given = {**QUICK, "base": base, "out": tmp_path / "model", "steps": 1, **arguments}
+    with pytest.raises(CrosscutError, match=message):
+        train_cross_encoder(beir, **given)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_base_of_another_architecture(beir, tmp_path):
+    def refused(model, message):
+        with pytest.raises(CrosscutError, match=message):
+            train_cross_encoder(beir, base=model, out=tmp_path / "out", steps=1, **QUICK)
+
+    base = tiny_data.save_base(tmp_path / "base")
+    config = json.loads((base / "config.json").read_text())
+
+    def other(**keys):
+        (base / "config.json").write_text(json.dumps(config | keys))
+        return base
+
+    labels = {str(number): name for number, name in enumerate("abc")}
+    refused(other(architectures=["BertForSequenceClassification"], id2label=labels), "has 3 labels")
+    refused(other(architectures=["BertLMHeadModel"]), "which generates text: begin with an encoder")
+    form = {"head": "emb", "query_marker": "[Q]", "item_marker": "[I]"}
+    refused(other(crosscut=form), "has the head emb: keep that head, or begin with another")
+    refused(other(model_type="abacus"), "cannot load")
+
+
+def test_a_checkpoint_of_another_architecture(beir, base, tmp_path):
+    out = tmp_path / "model"
+    settings = {"out": out, "epochs": 3, "eval_every": 5, **QUICK}
+    with interrupted_after(step=6), pytest.raises(KeyboardInterrupt):
+        train_cross_encoder(beir, base=base, **settings)
+    small = tiny_data.save_base(tmp_path / "small", hidden_size=16)
+    with pytest.raises(CrosscutError, match="holds an unfinished run that differs in: base"):
+        train_cross_encoder(beir, base=small, **settings)
+    run = out / "checkpoints" / "run.json"
+    run.write_text(run.read_text().replace(str(base), str(small)))
+    with pytest.raises(CrosscutError, match="checkpoint-6 is damaged, or of another architecture"):
+        train_cross_encoder(beir, base=small, **settings)
