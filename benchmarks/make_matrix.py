@@ -5,8 +5,8 @@
 The first `--anchors` of the queries drawn are the anchor queries. `--like OLD.npz` takes the anchor queries
 (scores and vectors) from a matrix of the same items, and draws test queries that it does not have. `--mentions
 WORLD [...]` says that the queries are BLINK mentions, of which those of these worlds are drawn: the query is the
-mention, a colon, and the mention between twenty words of context on each side. A GPU is advisable: ten million
-pairs are common.
+mention, a colon, and the mention between twenty words of context on each side. `--texts FOLDER` writes items and
+queries as a BEIR folder, for `bench matrix --data`. A GPU is advisable: ten million pairs are common.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from crosscut.data import read_blink, read_items, read_queries
+from crosscut.data import read_blink, read_items, read_queries, write_beir
 from crosscut.encoders import as_encoder
 from crosscut.scorers import as_scorer
 from crosscut.types import Query
@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--query-tokens", type=int, default=48)
     parser.add_argument("--item-tokens", type=int, default=160)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--texts", type=Path, metavar="FOLDER")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     old = dict(np.load(args.like)) if args.like else {}
@@ -44,6 +45,8 @@ def main() -> None:
     queries = [query for query in all_queries(args) if query.id not in taken]
     drawn = np.random.default_rng(args.seed).choice(len(queries), args.draw, replace=False)
     queries = [queries[at] for at in (np.sort(drawn) if args.like else drawn)]
+    if args.texts:
+        write_beir(args.texts, items, queries, {})
     scorer = as_scorer(args.model, query_tokens=args.query_tokens, item_tokens=args.item_tokens)
     rows = [
         scorer.score([(query.text, item.content) for item in items]).astype(np.float16) for query in tqdm(queries)
