@@ -30,6 +30,9 @@ class FakeScorer:
     def digest(self) -> str:
         return "cafe"
 
+    def options(self) -> dict[str, int]:
+        return {}
+
     def score(self, pairs):
         self.batches += 1
         if self.batches == self.fail_at:
