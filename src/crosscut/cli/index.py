@@ -43,6 +43,11 @@ def add_parser(verbs: Verbs) -> None:
     parser = new_parser(verbs, "index", ABOUT, EXAMPLES, help="make items ready to be searched")
     add = parser.add_argument
     add("items", metavar="ITEMS", nargs="?", help=f"{ITEMS}; only --add can do without")
+    add(
+        "--entities",
+        action="store_true",
+        help="hand the items to the models as models of entity linking read them: title [ENT] text",
+    )
     add("--out", required=True, metavar="FOLDER", help="the folder to keep the index in")
     add("--scorer", metavar="MODEL", help=f"the cross-encoder: {SCORER}; `overlap` counts words in common")
     add_scorer_option(parser)
@@ -116,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     _check_flags(args)
     executor = _executor(args)
     start = perf_counter()
-    items, queries = _items(args.items), _anchor_queries(args.anchor_queries, args.anchors)
+    items, queries = _items(args.items, args.entities), _anchor_queries(args.anchor_queries, args.anchors)
     store = Store.open(args.out) if args.add else None
     if store:
         items, queries = _new_ones(store, items, queries)
@@ -177,10 +182,11 @@ def _executor(args: argparse.Namespace) -> Executor:
     return as_executor(args.executor, **{name: value for name, value in options.items() if value is not None})
 
 
-def _items(path: str | None) -> list[Item]:
-    from crosscut.data import read_items
+def _items(path: str | None, entities: bool) -> list[Item]:
+    from crosscut.data import as_entity, read_items
 
-    return [] if path is None else read_items(path)
+    items = [] if path is None else read_items(path)
+    return [as_entity(item) for item in items] if entities else items
 
 
 def _models(args: argparse.Namespace, store: Store | None) -> tuple[Scorer, Encoder | None]:

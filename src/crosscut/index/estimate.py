@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crosscut.data.mentions import item_as_query
 from crosscut.index import manifest as names
 from crosscut.index.build import check_same_build, plan_build, wanted_manifest
 from crosscut.index.change import check_models
@@ -100,7 +101,8 @@ def estimate_build(
     if found:
         check_same_build(found, wanted, plan, files.folder)
     drawn = json.loads(texts[ITEM_ANCHORS])["positions"] if anchor_items else []
-    subjects = [query.text for query in anchor_queries] + [items[position].content for position in drawn]
+    subjects = [query.text for query in anchor_queries]
+    subjects += [item_as_query(items[position].content) for position in drawn]
     task = _Task(files if found else None, wanted, plan, items, anchor_queries, subjects)
     return _estimate(task, Path(folder), scorer, encoder, workers, limit)
 
@@ -120,7 +122,8 @@ def estimate_addition(
     manifest = store.manifest
     check_models(manifest, scorer, encoder)
     old_items = store.items()
-    subjects = [old_items[position].content for position in store.item_anchors(manifest.contents.item_anchors)]
+    places = store.item_anchors(manifest.contents.item_anchors)
+    subjects = [item_as_query(old_items[position].content) for position in places]
     all_items, all_queries = [*old_items, *items], [*store.anchor_queries(), *anchor_queries]
     subjects += [query.text for query in all_queries]
     added = Contents(

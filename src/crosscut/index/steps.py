@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from crosscut.data.mentions import item_as_query
 from crosscut.errors import CrosscutError
 from crosscut.index import manifest as names
 from crosscut.index.executors import Executor, Task
@@ -82,7 +83,8 @@ def compute(
     blocks = [[q.text for q in store.anchor_block(b, block)] for b, block in enumerate(contents.anchors)]
     if encoder:
         _encode_all(store, encoder, segments, blocks, progress)
-    anchors = [segments[0][position] for position in store.item_anchors(contents.item_anchors)]
+    places = store.item_anchors(contents.item_anchors)
+    anchors = [item_as_query(segments[0][position]) for position in places]
     _score_all(store, scorer, segments, blocks, anchors, executor, progress)
 
 
