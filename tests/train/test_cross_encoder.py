@@ -211,9 +211,9 @@ def test_a_strangers_folder_is_left_alone(beir, base, tmp_path):
     ("arguments", "message"),
     [
         ({"head": "tail"}, "there is no head 'tail': use cls or emb"),
-        ({"negatives": "bm52"}, "negatives come from random, bm25, tfidf or encoder:MODEL, not from 'bm52'"),
+        ({"negatives": "bm52"}, "items come from random, bm25, tfidf or encoder:MODEL, not from 'bm52'"),
         ({"negative_count": 0}, "negative_count must be a whole number of at least 1, but is 0"),
-        ({"negative_count": 72}, "has only 71 items that do not answer it, but 72 negatives are asked for"),
+        ({"negative_count": 72}, "has only 71 items that do not answer it, but 72 are asked for"),
         ({"epoch": 3}, "there is no setting 'epoch'"),
         ({"learning_rate": -1}, "learning_rate must be a number of at least 0"),
         ({"precision": "fp8"}, "precision must be one of auto, bf16, fp32"),

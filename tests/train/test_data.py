@@ -110,7 +110,9 @@ def test_the_twin_of_an_answer_is_no_negative():
     examples = Examples.of([Query("q", "flood")], items, {"q": {"a": 1}})
     assert set(mine(examples, ranker("bm25"), depth=3)[0].tolist()) == {2, 3, -1}
     assert set(Groups(examples, [], count=2, seed=0)[0].items[1:].tolist()) == {2, 3}
-    with pytest.raises(CrosscutError, match="query 'q' has only 2 items that do not answer it, but 3 negatives"):
+    with pytest.raises(
+        CrosscutError, match="query 'q' has only 2 items that do not answer it, but 3 are asked for"
+    ):
         Groups(examples, [], count=3, seed=0)
 
 

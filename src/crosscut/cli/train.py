@@ -52,6 +52,7 @@ def add_parser(verbs: Verbs) -> None:
     parser = new_parser(verbs, "train", ABOUT, EXAMPLES, help="train a cross-encoder or a bi-encoder")
     models = parser.add_subparsers(metavar="WHAT", required=True)
     _add_cross_encoder(models)
+    _add_encoder(models)
 
 
 def _add_cross_encoder(models: Verbs) -> None:
@@ -81,14 +82,39 @@ def _cross_encoder(args: dict[str, Any]) -> dict[str, Any]:
     return train_cross_encoder(args.pop("data"), **args)
 
 
-def add_negatives(parser: argparse.ArgumentParser, sources: str, count: int) -> None:
+def _add_encoder(models: Verbs) -> None:
+    parser = _model_parser(
+        models,
+        "encoder",
+        "Train a bi-encoder: each query finds its item among all items of the batch, hard ones included.",
+        """\
+examples:
+  crosscut train encoder scifact/ --base sentence-transformers/all-MiniLM-L6-v2 --out my-encoder
+  crosscut train encoder zeshel/ --base bert-base-uncased --out linker --dev val --epochs 4 --max-length 128
+""",
+        help="a model that turns texts into vectors",
+    )
+    add_negatives(parser, "self", 4, ": self (the model itself, anew in every epoch), random")
+    parser.add_argument("--scale", type=float, metavar="X", help="of the cosines in the loss (default: 20)")
+    text = "cut a text to N tokens (default: what the model can read)"
+    parser.add_argument("--max-length", type=at_least(1), metavar="N", help=text)
+    _finish(parser, _encoder)
+
+
+def _encoder(args: dict[str, Any]) -> dict[str, Any]:
+    from crosscut.train import train_encoder
+
+    return train_encoder(args.pop("data"), **args)
+
+
+def add_negatives(parser: argparse.ArgumentParser, sources: str, count: int, from_where: str = ": random") -> None:
     add = parser.add_argument
     add(
         "--negatives",
         default=sources,
         metavar="NAMES",
-        help="where items come from that do not answer a query: random, bm25, tfidf or encoder:MODEL; several, "
-        "between commas, in equal parts (default: %(default)s)",
+        help=f"where items come from that do not answer a query{from_where}, bm25, tfidf or encoder:MODEL; "
+        "several, between commas, in equal parts (default: %(default)s)",
     )
     add(
         "--negative-count",

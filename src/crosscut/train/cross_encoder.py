@@ -9,7 +9,7 @@ from crosscut.errors import CrosscutError
 from crosscut.scorers.exported import needs_extra
 from crosscut.scorers.tokens import check_limits
 from crosscut.train.data import Examples, read_splits
-from crosscut.train.negatives import Groups, check_sources, mine, ranker
+from crosscut.train.negatives import Groups, check_sources, mine_all
 from crosscut.train.settings import Settings
 
 
@@ -85,5 +85,5 @@ def draw_groups(examples: Examples, sources: list[str], count: int, depth: int, 
     4
     """
     Groups(examples, [], count, seed)  # too few negatives are told before time is spent on finding them
-    mined = [mine(examples, ranker(source), max(depth, count)) for source in sources if source != "random"]
+    mined = mine_all(examples, sources, max(depth, count))
     return Groups(examples, mined, count, seed, random="random" in sources)

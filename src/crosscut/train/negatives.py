@@ -14,6 +14,7 @@ from crosscut.first_stage import BM25, TFIDF, dense_scores, top
 from crosscut.train.data import Examples
 
 ENCODER = "encoder:"
+SELF = "self"  # the encoder that is trained
 LEXICAL = {"bm25": BM25, "tfidf": TFIDF}
 BLOCK = 256  # queries whose scores against all items are in memory at once
 
@@ -21,20 +22,21 @@ BLOCK = 256  # queries whose scores against all items are in memory at once
 Ranker = Callable[[list[str], list[str]], Iterator[np.ndarray]]
 
 
-def check_sources(sources: str | Sequence[str]) -> list[str]:
-    """The names of where negatives come from; words between commas in one string, too.
+def check_sources(sources: str | Sequence[str], *more: str) -> list[str]:
+    """The names of where items come from, `more` among them; words between commas in one string, too.
 
     >>> check_sources("bm25,random")
     ['bm25', 'random']
     >>> check_sources("bm52")
     Traceback (most recent call last):
-    crosscut.errors.CrosscutError: negatives come from random, bm25, tfidf or encoder:MODEL, not from 'bm52'
+    crosscut.errors.CrosscutError: items come from random, bm25, tfidf or encoder:MODEL, not from 'bm52'
     """
     names = [name.strip() for name in sources.split(",")] if isinstance(sources, str) else list(sources)
     for name in names or [""]:
         is_encoder = isinstance(name, str) and name.startswith(ENCODER) and len(name) > len(ENCODER)
-        if not is_encoder and name not in ("random", *LEXICAL):
-            raise CrosscutError(f"negatives come from random, bm25, tfidf or encoder:MODEL, not from {name!r}")
+        known = (*more, "random", *LEXICAL)
+        if not is_encoder and name not in known:
+            raise CrosscutError(f"items come from {', '.join(known)} or encoder:MODEL, not from {name!r}")
     return names
 
 
@@ -101,6 +103,19 @@ class Row:
     query: int
     items: np.ndarray
     scores: np.ndarray | None = None
+
+
+def mine_all(
+    examples: Examples, sources: Sequence[str], depth: int, answers_too: bool = False
+) -> list[np.ndarray]:
+    """`mine` with each of the sources that rank.
+
+    >>> from crosscut.types import Item, Query
+    >>> examples = Examples.of([Query("q", "blue")], [Item("a", "blue"), Item("b", "grey")], {"q": {"a": 1}})
+    >>> [mined.tolist() for mined in mine_all(examples, ["bm25", "random"], depth=1)]
+    [[[1]]]
+    """
+    return [mine(examples, ranker(source), depth, answers_too) for source in sources if source != "random"]
 
 
 class Groups:
@@ -172,5 +187,5 @@ class Groups:
                 if able < self.count:
                     raise CrosscutError(
                         f"query {examples.query_ids[query]!r} has only {able} items that do not answer it, but "
-                        f"{self.count} negatives are asked for: set negative_count to {able} or less"
+                        f"{self.count} are asked for: ask for fewer"
                     )

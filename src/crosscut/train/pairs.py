@@ -172,7 +172,7 @@ class PairTask(Task):
         made = []
         for start in range(0, len(rows), self._eval_batch):
             batch = self._batch(examples, rows[start : start + self._eval_batch])
-            made.append(self.module(**_to(device, batch["inputs"])).view(batch["queries"], -1).cpu().numpy())
+            made.append(self.module(**to_device(device, batch["inputs"])).view(batch["queries"], -1).cpu().numpy())
         return np.concatenate(made) if made else np.zeros((0, self.dev.count + 1), np.float32)
 
     def save(self, folder: Path) -> None:
@@ -200,9 +200,10 @@ class PairTask(Task):
         return {name: torch.as_tensor(array) for name, array in chunk.items()}
 
 
-def _to(device: torch.device, value: Any) -> Any:
+def to_device(device: torch.device, value: Any) -> Any:
+    """A tensor, or all tensors in dicts and lists."""
     if isinstance(value, torch.Tensor):
         return value.to(device, non_blocking=True)
     if isinstance(value, dict):
-        return {name: _to(device, part) for name, part in value.items()}
-    return [_to(device, part) for part in value]
+        return {name: to_device(device, part) for name, part in value.items()}
+    return [to_device(device, part) for part in value]
