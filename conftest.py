@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 EXPORT = ["export/graph", "export/onnx", "export/openvino"]
-TRAIN = ["train/callbacks", "train/pairs", "train/trainer", "train/vectors"]
+TRAIN = ["train/callbacks", "train/pairs", "train/students", "train/trainer", "train/vectors"]
 NEEDS = {
     "torch": ["scorers/packed", "scorers/torch_models", "scorers/kernels", *EXPORT, *TRAIN],
     "accelerate": TRAIN,

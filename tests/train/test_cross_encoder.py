@@ -71,6 +71,7 @@ def test_it_scores_as_it_did_in_training(trained, beir, base):
         rows=Groups(examples, [], 7, 0),
         train=examples,
         dev=Groups(examples, [], 7, 0),
+        dev_examples=examples,
         query_tokens=None,
         item_tokens=None,
         max_length=None,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from crosscut.cli.arguments import Verbs, at_least, new_parser
+from crosscut.cli.arguments import Verbs, add_scorer_option, at_least, new_parser
 
 ABOUT = """\
 Train a model on queries and the items that answer them. The result is an ordinary Hugging Face folder, the
@@ -21,6 +21,8 @@ examples:
   crosscut train cross-encoder scifact/ --base microsoft/MiniLM-L12-H384-uncased --out my-model
   crosscut train cross-encoder zeshel/ --base bert-base-uncased --out linker --head emb \\
       --negatives encoder:./my-encoder --negative-count 63
+  crosscut train encoder scifact/ --base sentence-transformers/all-MiniLM-L6-v2 --out my-encoder
+  crosscut train distil scifact/ --teacher ./my-model --base ./my-encoder --out my-student
 """
 DATA = (
     "a BEIR folder, a ZESHEL folder, one with entities/WORLD.jsonl and, in BLINK's form, mentions/SPLIT.jsonl, "
@@ -53,6 +55,7 @@ def add_parser(verbs: Verbs) -> None:
     models = parser.add_subparsers(metavar="WHAT", required=True)
     _add_cross_encoder(models)
     _add_encoder(models)
+    _add_distil(models)
 
 
 def _add_cross_encoder(models: Verbs) -> None:
@@ -105,6 +108,58 @@ def _encoder(args: dict[str, Any]) -> dict[str, Any]:
     from crosscut.train import train_encoder
 
     return train_encoder(args.pop("data"), **args)
+
+
+def _add_distil(models: Verbs) -> None:
+    parser = _model_parser(
+        models,
+        "distil",
+        """\
+Train a student on the scores of a cross-encoder. With the losses match and pair a bi-encoder learns to find
+what the teacher would rank first; with mse a smaller cross-encoder learns the scores themselves. They are kept
+while the run lasts: one that is continued does not ask again.""",
+        """\
+examples:
+  crosscut train distil scifact/ --teacher ./my-model --base ./my-encoder --out student
+  crosscut train distil scifact/ --teacher scifact.npz --candidates all --loss pair --top 100 \\
+      --base ./my-encoder --out student
+  crosscut train distil scifact/ --teacher ./large --teacher ./larger --loss mse --head emb \\
+      --base microsoft/MiniLM-L6-H384-uncased --out small
+""",
+        help="a student of a cross-encoder",
+    )
+    add = parser.add_argument
+    add(
+        "--teacher",
+        required=True,
+        action="append",
+        metavar="MODEL",
+        help="a cross-encoder as for --scorer elsewhere, or a score matrix (.npz); several are averaged",
+    )
+    add_scorer_option(parser)
+    add("--loss", default="match", metavar="NAME", help="match or pair (encoder), or mse (default: %(default)s)")
+    add(
+        "--candidates",
+        metavar="NAMES",
+        help="the items that the teacher scores: all, or the first of random, bm25, tfidf or encoder:MODEL "
+        "(default: the first of the student as it begins; bm25,random for mse)",
+    )
+    add("--depth", type=at_least(1), metavar="N", help="so many for each query (default: 100)")
+    add("--top", type=at_least(1), metavar="N", help="the teacher's first N are paired in `pair` (default: 10)")
+    add("--sample", type=at_least(1), metavar="N", help="items of a query in a step (default: all; 16 for mse)")
+    add("--scale", type=float, metavar="X", help="of the cosines in match and pair (default: 20)")
+    add("--head", metavar="NAME", help="of the cross-encoder: cls (default), or emb: two marked vectors")
+    add_limits(parser)
+    _finish(parser, _distil)
+
+
+def _distil(args: dict[str, Any]) -> dict[str, Any]:
+    from crosscut.cli.models import load_scorer
+    from crosscut.train import distil
+
+    options = args.pop("scorer_option")
+    teachers = [name if name.endswith(".npz") else load_scorer(name, options) for name in args.pop("teacher")]
+    return distil(args.pop("data"), teacher=teachers, **args)
 
 
 def add_negatives(parser: argparse.ArgumentParser, sources: str, count: int, from_where: str = ": random") -> None:
@@ -178,9 +233,9 @@ def _finish(parser: argparse.ArgumentParser, train: Callable[[dict[str, Any]], d
 
 
 def run(args: argparse.Namespace) -> int:
-    given = {
-        name: value for name, value in vars(args).items() if name not in ("run", "train", "when_stopped", "json")
-    }
+    ours = ("run", "train", "when_stopped", "json")
+    # What is not given keeps the default of the function.
+    given = {name: value for name, value in vars(args).items() if name not in ours and value is not None}
     report = args.train({**given, "progress": True})
     if os.environ.get("RANK", "0") != "0":
         return 0  # one of several processes speaks

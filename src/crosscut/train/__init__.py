@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crosscut.train.cross_encoder import train_cross_encoder
+    from crosscut.train.distillation import distil
     from crosscut.train.encoder import train_encoder
 
-__all__ = ["train_cross_encoder", "train_encoder"]
-MODULES = {"train_cross_encoder": "cross_encoder", "train_encoder": "encoder"}
+__all__ = ["distil", "train_cross_encoder", "train_encoder"]
+MODULES = {"distil": "distillation", "train_cross_encoder": "cross_encoder", "train_encoder": "encoder"}
 
 
 def __getattr__(name: str) -> Any:

@@ -69,7 +69,7 @@ def train_cross_encoder(
     def make(work: Path, arguments: Any) -> pairs.PairTask:
         loaded = pairs.load_base(base, head, train.markers, chosen.seed)
         rows, dev_rows = (draw_groups(part, sources, negative_count, depth, chosen.seed) for part in (train, dev))
-        return pairs.PairTask(loaded, rows, train, dev_rows, **limits, eval_batch=chosen.batch_size)
+        return pairs.PairTask(loaded, rows, train, dev_rows, dev, **limits, eval_batch=chosen.batch_size)
 
     order = trainer.Order(Path(out), head, record, chosen, len(train), licence, overwrite, progress)
     return trainer.train(order, pairs.PairTask, make)

@@ -194,16 +194,26 @@ def read_splits(data: str | Path, settings: Settings) -> tuple[Examples, Example
     train = read(split)
     if dev is None:
         dev = next((name for name in DEV_SPLITS if name != split and _has_split(Path(data), name)), None)
-    random = np.random.default_rng(settings.seed)
-    if dev is not None:
-        found = read(dev)
-        drawn = random.permutation(len(found))[: settings.dev_queries]
-        return train, found.take(np.sort(drawn).tolist())
-    order = random.permutation(len(train))
-    held_out = min(settings.dev_queries, max(1, round(HELD_OUT * len(train))))
-    if held_out >= len(train):
-        raise CrosscutError(f"{data} has {len(train)} training queries: too few to set one apart for evaluation")
-    return train.take(np.sort(order[held_out:]).tolist()), train.take(np.sort(order[:held_out]).tolist())
+    if dev is None:
+        return hold_out(train, settings)
+    found = read(dev)
+    drawn = np.random.default_rng(settings.seed).permutation(len(found))[: settings.dev_queries]
+    return train, found.take(np.sort(drawn).tolist())
+
+
+def hold_out(examples: Examples, settings: Settings) -> tuple[Examples, Examples]:
+    """Examples to train on, and the tenth of them that is set apart for evaluation.
+
+    >>> items, qrels = [Item("a", "flood")], {str(n): {"a": 1} for n in range(20)}
+    >>> examples = Examples.of([Query(str(n), "water?") for n in range(20)], items, qrels)
+    >>> [len(part) for part in hold_out(examples, Settings())]
+    [18, 2]
+    """
+    count = min(settings.dev_queries, max(1, round(HELD_OUT * len(examples))))
+    if count >= len(examples):
+        raise CrosscutError(f"there are {len(examples)} training queries: too few to set one apart for evaluation")
+    order = np.random.default_rng(settings.seed).permutation(len(examples))
+    return examples.take(np.sort(order[count:]).tolist()), examples.take(np.sort(order[:count]).tolist())
 
 
 def _relevant(judged: Mapping[str, int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The folder of a run: while it lasts, `checkpoints` and nothing else; at its end, the model and nothing else."""
+"""The folder of a run: while it lasts, `checkpoints` and no new model; at its end, the model and nothing else."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def begin(out: Path, arguments: dict[str, Any], overwrite: bool) -> Path:
     >>> out = Path(tempfile.mkdtemp()) / "model"
     >>> work = begin(out, {"seed": 0}, overwrite=False)
     >>> (work / "checkpoint-10").mkdir()
+    >>> _ = (work / "checkpoint-10" / "model.safetensors").write_text("")
     >>> begin(out, {"seed": 0}, overwrite=False) == work
     True
     >>> begin(out, {"seed": 1}, overwrite=False)  # doctest: +ELLIPSIS
@@ -56,9 +57,8 @@ def _check(out: Path, arguments: dict[str, Any], overwrite: bool) -> None:
         if names and (names != [WORK] or any(work.iterdir())):
             raise CrosscutError(f"{out} holds something else than a trained model: choose another folder")
         return
-    if overwrite or (unfinished and not finished and not _has_progress(work)):
-        for path in out.iterdir():
-            remove(path)
+    if overwrite or (unfinished and not _has_progress(work)):
+        remove(work)  # a finished model stays until the new one takes its place
         return
     if not unfinished:
         raise CrosscutError(f"{out} holds a finished model: choose another folder, or set overwrite=True")
@@ -76,7 +76,7 @@ def _check(out: Path, arguments: dict[str, Any], overwrite: bool) -> None:
 
 
 def _has_progress(work: Path) -> bool:
-    return any(path.name != RUN for path in work.iterdir())
+    return any(path.is_file() and path.name != RUN for path in work.rglob("*"))
 
 
 def abandon(out: Path) -> None:
@@ -137,10 +137,11 @@ def finish(out: Path, save: Callable[[Path], None]) -> None:
         if not whole.is_dir():
             part.mkdir()
             save(part)
+            for path in out.iterdir():
+                if path.name != WORK:
+                    remove(path)  # the model that is overwritten
             part.rename(whole)
         for path in whole.iterdir():
-            if (out / path.name).is_dir():  # left by a move that was stopped
-                shutil.rmtree(out / path.name)
             path.rename(out / path.name)
     except OSError as error:
         raise CrosscutError(f"cannot write {out}: {error.strerror or error}") from error

@@ -15,7 +15,7 @@ from crosscut.scorers.model_files import loading, model_location
 from crosscut.scorers.tokens import PairTokens, TokenPairs, length_batches
 from crosscut.scorers.torch_models import Loaded, longest
 from crosscut.train.data import Examples
-from crosscut.train.negatives import Groups, Row
+from crosscut.train.negatives import Row
 from crosscut.train.trainer import Batch, Rows, Spread, Task, quiet
 
 HEADS = ("cls", "emb")
@@ -125,14 +125,15 @@ class PairTask(Task):
         loaded: Loaded,
         rows: Rows,
         train: Examples,
-        dev: Groups,
+        dev: Rows,
+        dev_examples: Examples,
         *,
         query_tokens: int | None,
         item_tokens: int | None,
         max_length: int | None,
         eval_batch: int,
     ) -> None:
-        self.rows, self.train, self.dev = rows, train, dev
+        self.rows, self.train, self.dev, self.dev_examples = rows, train, dev, dev_examples
         self._loaded, self._eval_batch = loaded, eval_batch
         self.max_length = longest(loaded, max_length, loaded.model.name_or_path)
         if max_length is not None:
@@ -160,11 +161,14 @@ class PairTask(Task):
 
     def evaluate(self, spread: Spread) -> dict[str, float]:
         """How often the positive is first among the candidates, and its mean reciprocal rank."""
-        scores = spread(
-            len(self.dev), lambda queries: self.scores(self.dev.examples, [self.dev[q] for q in queries])
-        )
+        scores = self.dev_scores(spread)
         ranks = 1 + (scores[:, 1:] >= scores[:, :1]).sum(axis=1)  # a tie counts against the model
         return {"accuracy": float((ranks == 1).mean()), "mrr": float((1 / ranks).mean())}
+
+    def dev_scores(self, spread: Spread) -> np.ndarray:
+        """Of the candidates (columns) of the queries that were set apart."""
+        dev = self.dev
+        return spread(len(dev), lambda queries: self.scores(self.dev_examples, [dev[q] for q in queries]))
 
     def scores(self, examples: Examples, rows: Sequence[Row]) -> np.ndarray:
         """Of the candidates (columns) of some rows."""
@@ -173,7 +177,7 @@ class PairTask(Task):
         for start in range(0, len(rows), self._eval_batch):
             batch = self._batch(examples, rows[start : start + self._eval_batch])
             made.append(self.module(**to_device(device, batch["inputs"])).view(batch["queries"], -1).cpu().numpy())
-        return np.concatenate(made) if made else np.zeros((0, self.dev.count + 1), np.float32)
+        return np.concatenate(made) if made else np.zeros((0, 0), np.float32)
 
     def save(self, folder: Path) -> None:
         with quiet():

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from accelerate.utils import gather_object
 from safetensors.torch import load_model, save_model
 from transformers import PrinterCallback, Trainer, TrainingArguments
@@ -227,7 +228,9 @@ class TaskTrainer(Trainer):
     def spread(self, count: int, work: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         parts = np.array_split(np.arange(count), self.args.world_size)
         made = work(parts[self.args.process_index])
-        return made if self.args.world_size == 1 else np.concatenate(gather_object([made]))
+        if self.args.world_size == 1:
+            return made
+        return np.concatenate([part for part in gather_object([made]) if len(part)])
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         assert output_dir
@@ -274,6 +277,11 @@ def _stopping(trainer: TaskTrainer) -> Iterator[None]:
             signal.signal(number, handler)
     if trainer.stop and trainer.state.global_step < trainer.state.max_steps:
         raise KeyboardInterrupt
+
+
+def wait() -> None:
+    """Until all processes have come here."""
+    PartialState().wait_for_everyone()
 
 
 @contextmanager

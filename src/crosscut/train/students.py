@@ -1,0 +1,115 @@
+"""Models that learn from a cross-encoder's scores: bi-encoders (ANNCUR A.3), and smaller cross-encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from crosscut.encoders.base import Role
+from crosscut.train.negatives import Row
+from crosscut.train.pairs import PairTask
+from crosscut.train.teacher import Taught, TaughtRows
+from crosscut.train.trainer import Batch, Spread
+from crosscut.train.vectors import KS, VectorTask, kept
+
+
+class MatchTask(VectorTask):
+    """L_match: cross-entropy between the two softmaxes over a query's items, the teacher's and the student's."""
+
+    rows: TaughtRows
+
+    def __init__(self, *given: Any, dev_taught: Taught, scale: float) -> None:
+        super().__init__(*given, scale=scale)
+        self._dev_taught = dev_taught
+
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        table = np.stack([row.items for row in rows])
+        items, places = np.unique(table, return_inverse=True)
+        texts: list[tuple[str, Role]] = [(self.train.queries[row.query], "query") for row in rows]
+        texts += [(self.train.items[item], "item") for item in items]
+        batch = {"inputs": self.inputs(texts), "places": torch.as_tensor(places.reshape(table.shape))}
+        if scores := [row.scores for row in rows if row.scores is not None]:
+            batch["target"] = torch.as_tensor(np.stack(scores))
+        return batch
+
+    def scores(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The student's scores of each query's items."""
+        queries, items = output.split([len(batch["places"]), len(output) - len(batch["places"])])
+        return self.scale * torch.einsum("qd,qnd->qn", queries, items[batch["places"]])
+
+    def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return F.cross_entropy(self.scores(output, batch), batch["target"].softmax(dim=1))
+
+    def evaluate(self, spread: Spread) -> dict[str, float]:
+        """Top-k-recall: of the teacher's first k items, how many are among the student's first k."""
+        wanted = self._dev_taught.items
+        best = self.nearest(self.dev, max(KS), spread)
+        found = {}
+        largest = max(10, min(wanted.shape[1], max(map(len, self.dev.pools)) - 1))
+        for k in (k for k in KS if k <= largest):
+            hits = [np.isin(items[:k][items[:k] >= 0], row[:k]) for items, row in zip(wanted, best, strict=True)]
+            found[f"recall@{k}"] = float(np.mean([hit.mean() for hit in hits]))
+        return found
+
+
+class PairwiseTask(MatchTask):
+    """L_pair: each of the teacher's first items before one of the student's first that is not among them.
+
+    The latter are found anew when an epoch begins, and kept in `work`.
+    """
+
+    def __init__(self, *given: Any, work: Path, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._work = work
+        self.rows: PairwiseRows = PairwiseRows(self.rows.taught)
+
+    def begin_epoch(self, epoch: int, spread: Spread) -> None:
+        super().begin_epoch(epoch, spread)
+        count = self.rows.taught.items.shape[1]
+        first = kept(self._work / f"mined-{epoch}.npy", lambda: self.nearest(self.train, 2 * count, spread))
+        self.rows.set_negatives(first)
+
+    def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        positive, negative = self.scores(output, batch).chunk(2, dim=1)
+        return F.softplus(negative - positive).mean()
+
+
+class PairwiseRows(TaughtRows):
+    """Training rows: the teacher's first items, then as many of the student's."""
+
+    def __init__(self, taught: Taught) -> None:
+        super().__init__(taught, None, 0)
+        self._negatives: list[np.ndarray] = []
+        self._count = 0
+
+    def set_negatives(self, first: np.ndarray) -> None:
+        """From the student's `first` items, those that are not the teacher's."""
+        pairs = zip(first, self.taught.items, strict=True)
+        self._negatives = [row[(row >= 0) & ~np.isin(row, items)] for row, items in pairs]
+        self._count = min(self.taught.shortest, min(map(len, self._negatives)))
+
+    def __getitem__(self, query: int) -> Row:
+        items = self.taught.items[query, : self._count]
+        return Row(query, np.concatenate([items, self._negatives[query][: self._count]]).astype(np.int64))
+
+
+class RegressionTask(PairTask):
+    """The teacher's scores themselves: mean squared error (ADACUR B.1.2)."""
+
+    best = "mse"
+    lower_is_better = True
+
+    def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return F.mse_loss(output.view(batch["queries"], -1), batch["target"])
+
+    def evaluate(self, spread: Spread) -> dict[str, float]:
+        """Mean squared error, and how often teacher and student have the same item first."""
+        scores = self.dev_scores(spread)
+        target = np.stack([self.dev[query].scores for query in range(len(self.dev))])
+        same = scores.argmax(axis=1) == target.argmax(axis=1)
+        return {"mse": float(np.square(scores - target).mean()), "same_first": float(same.mean())}

@@ -1,0 +1,205 @@
+"""Tiny students learn from scores: bi-encoders with both losses, cross-encoders by regression."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import tiny_data
+
+from crosscut.cli import main
+from crosscut.encoders import as_encoder
+from crosscut.errors import CrosscutError
+from crosscut.scorers import as_scorer
+from crosscut.train import distil, train_cross_encoder
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+pytestmark = pytest.mark.models
+
+QUICK = {"learning_rate": 3e-3, "batch_size": 8, "device": "cpu", "weight_decay": 0.0, "eval_every": 20}
+
+
+class Teacher:
+    """Likes the same animal, then the same place, then some items more than others; counts what it is asked."""
+
+    def __init__(self, shift=0.0):
+        self.calls, self.shift = 0, shift
+
+    def __call__(self, query, texts):
+        self.calls += len(texts)
+        return [self.score(query.split(), text.split()) + self.shift for text in texts]
+
+    def score(self, query, text):
+        rank = tiny_data.ANIMALS.index(text[1]) + 12 * tiny_data.PLACES.index(text[-1])
+        return 4.0 * (text[1] in query) + 2.0 * (text[-1] in query) + rank / 36 - 3
+
+
+def losses_fall(report, by):
+    losses = [loss for _, loss in report["losses"]]
+    return losses[-1] < by * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "fall"),
+    [
+        ("match", {"candidates": "all", "depth": 40}, 0.6),
+        ("match", {"depth": 40}, 0.6),
+        ("pair", {"candidates": "all", "top": 10}, 1.0),  # its pairs grow harder as it learns
+    ],
+)
+def test_a_bi_encoder_learns_what_the_teacher_ranks_first(beir, base, tmp_path, loss, options, fall):
+    teacher, out = Teacher(), tmp_path / "student"
+    report = distil(beir, teacher=teacher, base=base, out=out, loss=loss, epochs=10, **options, **QUICK)
+    assert losses_fall(report, fall)
+    recalls = [recall for _, recall in report["evaluations"]]
+    assert report["figures"]["recall@10"] == max(recalls)
+    assert teacher.calls == 72 * (72 if "candidates" in options else 40)
+    assert len({path.name for path in out.iterdir()} & {"modules.json", "1_Pooling", "2_Normalize"}) == 3
+    assert found(as_encoder(out)) > found(as_encoder(base)) + 0.1
+    assert json.loads((out / "training.json").read_text())["arguments"]["loss"] == loss
+
+
+def found(encoder):
+    """Top-10-recall of the teacher's first items."""
+    queries, items = ([entry.text for entry in entries] for entries in (tiny_data.queries(), tiny_data.items()))
+    scores = encoder.encode(queries, "query") @ encoder.encode(items, "item").T
+    wanted = np.array([Teacher()(query, items) for query in queries])
+    best, right = (np.argsort(-table, axis=1)[:, :10] for table in (scores, wanted))
+    return np.mean([np.isin(a, b).mean() for a, b in zip(right, best, strict=True)])
+
+
+@pytest.mark.parametrize(("head", "epochs", "likeness"), [("cls", 32, 0.5), ("emb", 12, 0.0)])
+def test_a_cross_encoder_learns_the_mean_of_two_teachers(beir, base, tmp_path, head, epochs, likeness):
+    teachers, out = [Teacher(), Teacher(shift=4.0)], tmp_path / "student"
+    report = distil(
+        beir, teacher=teachers, base=base, out=out, loss="mse", depth=40, head=head, epochs=epochs, **QUICK
+    )
+    assert losses_fall(report, 0.5)
+    assert report["figures"]["mse"] == min(mse for _, mse in report["evaluations"]) < 4
+    pairs = [(query.text, item.text) for query in tiny_data.queries()[:20] for item in tiny_data.items()[::7]]
+    expected = np.array([np.mean([teacher(query, [item])[0] for teacher in teachers]) for query, item in pairs])
+    scores = as_scorer(out, device="cpu").score(pairs)
+    assert abs(scores.mean() - expected.mean()) < 1
+    assert np.corrcoef(scores, expected)[0, 1] > likeness
+
+
+def test_the_losses_are_those_of_the_paper(beir, base):
+    """On numbers that one can follow: two queries, three items."""
+    from crosscut.train.students import MatchTask, PairwiseTask
+
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.0], [0.0, 1.0]])
+    places, teacher = torch.tensor([[0, 1], [2, 1]]), torch.tensor([[1.0, 2.0], [0.0, 3.0]])
+    batch = {"places": places, "target": teacher}
+    student = torch.tensor([[0.6, 1.0], [1.0, 0.0]]) * 2.0
+    match, pair = object.__new__(MatchTask), object.__new__(PairwiseTask)
+    match.scale = pair.scale = 2.0
+    expected = -(teacher.softmax(1) * student.log_softmax(1)).sum(1).mean()
+    assert match.loss(vectors, batch).item() == pytest.approx(expected.item(), abs=1e-6)
+    # H([0, 1], softmax([negative, positive])), of the first item with the second.
+    both = torch.stack([student[:, 1], student[:, 0]], dim=1)
+    expected = -both.log_softmax(1)[:, 1].mean()
+    assert pair.loss(vectors, batch).item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_pairs_are_of_the_teachers_first_and_others(beir, base, tmp_path, monkeypatch):
+    from crosscut.train.students import PairwiseTask
+
+    seen, begin_epoch = [], PairwiseTask.begin_epoch
+
+    def watch(task, epoch, spread):
+        begin_epoch(task, epoch, spread)
+        seen.append(np.stack([task.rows[query].items for query in range(len(task.rows))]))
+
+    monkeypatch.setattr(PairwiseTask, "begin_epoch", watch)
+    distil(
+        beir,
+        teacher=Teacher(),
+        base=base,
+        out=tmp_path / "o",
+        loss="pair",
+        candidates="all",
+        top=7,
+        epochs=2,
+        **QUICK,
+    )
+    assert len(seen) == 2
+    assert (seen[0][:, :7] == seen[1][:, :7]).all()
+    assert (seen[0][:, 7:] != seen[1][:, 7:]).any()
+    for row in np.concatenate(seen):
+        assert len(set(row.tolist())) == 14
+
+
+def test_a_stopped_run_does_not_ask_again(beir, base, tmp_path, monkeypatch):
+    from crosscut.train.students import RegressionTask
+
+    losses, loss = [], RegressionTask.loss
+
+    def stop_once(task, *given):
+        losses.append(0)
+        if len(losses) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return loss(task, *given)
+
+    monkeypatch.setattr(RegressionTask, "loss", stop_once)
+    first, second = Teacher(), Teacher()
+    settings = {"base": base, "out": tmp_path / "out", "loss": "mse", "depth": 20, "epochs": 2, **QUICK}
+    with pytest.raises(KeyboardInterrupt):
+        distil(beir, teacher=as_scorer(first, name="teacher"), **settings)
+    distil(beir, teacher=as_scorer(second, name="teacher"), **settings)
+    assert first.calls == 72 * 20
+    assert second.calls == 0
+    assert len(losses) == 16
+
+
+def test_a_matrix_teaches_the_queries_that_it_knows(beir, base, tmp_path):
+    queries, items = tiny_data.queries()[:40], tiny_data.items()[::-1]
+    scores = np.array([Teacher()(query.text, [item.text for item in items]) for query in queries], np.float32)
+    ids = {"query_ids": [query.id for query in queries], "item_ids": [item.id for item in items]}
+    np.savez(tmp_path / "m.npz", scores=scores, anchors=10, **ids)
+    report = distil(
+        beir, teacher=tmp_path / "m.npz", base=base, out=tmp_path / "out", candidates="all", epochs=5, **QUICK
+    )
+    assert losses_fall(report, 0.9)
+    assert report["steps"] == 5 * 5  # 33 queries of the matrix are in the split, 8 a step
+    np.savez(tmp_path / "m.npz", scores=scores[:, :9], anchors=10, **(ids | {"item_ids": ids["item_ids"][:9]}))
+    with pytest.raises(CrosscutError, match="it is of another data set"):
+        distil(beir, teacher=tmp_path / "m.npz", base=base, out=tmp_path / "b", candidates="all", **QUICK)
+    np.savez(tmp_path / "m.npz", scores=scores, anchors=10, **(ids | {"query_ids": list("abcdefghij" * 4)}))
+    with pytest.raises(CrosscutError, match="no query of the split 'train' is in the teacher's score matrix"):
+        distil(beir, teacher=tmp_path / "m.npz", base=base, out=tmp_path / "b", candidates="all", **QUICK)
+    assert not (tmp_path / "b").exists()
+
+
+def test_from_the_shell_with_a_trained_teacher(beir, base, tmp_path, capsys):
+    teacher, out = tmp_path / "teacher", tmp_path / "student"
+    train_cross_encoder(beir, base=base, out=teacher, steps=2, negative_count=7, **QUICK)
+    command = ["train", "distil", str(beir), "--teacher", str(teacher), "--scorer-option", "device=cpu"]
+    command += ["--base", str(base), "--out", str(out), "--loss", "mse", "--depth", "10", "--steps", "2"]
+    assert main([*command, "--device", "cpu", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["figures"]) == {"mse", "same_first"}
+    assert main([*command, "--device", "cpu", "--loss", "guess", "--overwrite"]) == 2
+    assert "there is no loss 'guess': use match or pair" in capsys.readouterr().err
+    assert (out / "model.safetensors").exists(), "a wrong argument does not cost the old model"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loss": "guess"}, "there is no loss 'guess'"),
+        ({"head": "tail", "loss": "mse"}, "there is no head 'tail'"),
+        ({"head": "emb"}, "are for a cross-encoder: match trains an encoder"),
+        ({"candidates": "none"}, "items come from all, random, bm25, tfidf or encoder:MODEL, not from 'none'"),
+        ({"candidates": "all,bm25"}, "candidates are all items, or come from other sources, not both"),
+        ({"depth": 99, "candidates": "bm25"}, "has only 71 items that do not answer it, but 98 are asked for"),
+        ({"teacher": []}, "there is no teacher"),
+        ({"teacher": "no.npz"}, "there is no file no.npz"),
+        ({"teacher": lambda query, texts: [float("nan")] * len(texts)}, "not a finite number"),
+    ],
+)
+def test_bad_arguments(beir, base, tmp_path, arguments, message):
+    given = {"teacher": Teacher(), "base": base, "out": tmp_path / "model", "steps": 1, "depth": 10}
+    with pytest.raises(CrosscutError, match=message):
+        distil(beir, **{**QUICK, **given, **arguments})
+    assert not (tmp_path / "model").exists()
