@@ -19,7 +19,7 @@ from crosscut.export import export_model
 from crosscut.export.folder import check_free, new_folder
 from crosscut.index.executors import as_executor
 from crosscut.index.executors.base import TILES
-from crosscut.scorers import OnnxScorer, OpenVinoScorer, TransformerScorer, as_scorer
+from crosscut.scorers import TransformerScorer, as_scorer
 
 for package in ("onnx", "onnxscript", "onnxruntime", "openvino", "nncf"):
     pytest.importorskip(package)
@@ -257,12 +257,6 @@ def test_texts_that_are_none(exported):
     with pytest.raises(CrosscutError, match="pair 1: its item is of type NoneType, not a string"):
         scorer.score([("whale", "sky"), ("whale", None)])
     assert (scorer.calls, scorer.truncated) == (0, 0)
-
-
-def test_the_other_backend(exports):
-    for kind, folder in ((OnnxScorer, exports("openvino")[0]), (OpenVinoScorer, exports("onnx")[0])):
-        with pytest.raises(CrosscutError, match=r"was exported for .*, not for "):
-            kind(folder)
 
 
 def test_packages_that_are_missing(exports, backend, monkeypatch, tmp_path):

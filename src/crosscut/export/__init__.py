@@ -13,8 +13,8 @@ import numpy as np
 from crosscut.errors import CrosscutError
 from crosscut.export.folder import check_free, new_folder
 from crosscut.scorers.base import Pair, bad_text
-from crosscut.scorers.exported import BACKENDS, Manifest, exported_backend, file_digest, needs_extra
-from crosscut.scorers.model_files import first_line, folder_digest, loading, model_location
+from crosscut.scorers.exported import BACKENDS, Manifest, file_digest, is_exported
+from crosscut.scorers.model_files import first_line, folder_digest, loading, model_location, needs_extra
 from crosscut.scorers.tokens import PairTokens
 
 SAMPLES = 128  # pairs that int8 ranges are measured on
@@ -49,7 +49,7 @@ def export_model(
     if texts is not None and not int8:
         raise CrosscutError("texts are of use for int8 only: set int8=True, or leave them out")
     check_free(Path(out), overwrite)
-    if exported_backend(model):
+    if is_exported(model):
         raise CrosscutError(f"{model} is an exported model already: export the one that it was made of")
     location = model_location(model)
     with needs_extra("export", "exporting a model"):
@@ -78,6 +78,7 @@ def export_model(
             convert(traced, folder, samples)
         tokenizer.save(str(folder / "tokenizer.json"))
         Manifest(
+            kind="scorer",
             backend=backend,
             precision="int8" if int8 else "fp32",
             max_length=max_length,

@@ -10,21 +10,18 @@ from typing import Any, get_type_hints
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.exported import exported_backend
+from crosscut.scorers.exported import ExportedScorer, is_exported
 from crosscut.scorers.function import FunctionScorer
 from crosscut.scorers.matrix import MatrixScorer
-from crosscut.scorers.onnx import OnnxScorer
-from crosscut.scorers.openvino import OpenVinoScorer
 from crosscut.scorers.predict import PredictScorer
 from crosscut.scorers.remote import CohereScorer, RemoteScorer, TeiScorer
 from crosscut.scorers.transformer import TransformerScorer
 
 __all__ = [
     "CohereScorer",
+    "ExportedScorer",
     "FunctionScorer",
     "MatrixScorer",
-    "OnnxScorer",
-    "OpenVinoScorer",
     "PredictScorer",
     "RemoteScorer",
     "Scorer",
@@ -39,8 +36,7 @@ __all__ = [
 _BACKENDS: list[tuple[Callable[[Any], bool], type[Scorer]]] = [
     (lambda obj: isinstance(obj, str) and obj.startswith("cohere:"), CohereScorer),
     (lambda obj: isinstance(obj, str) and obj.startswith("tei:"), TeiScorer),
-    (lambda obj: exported_backend(obj) == "onnx", OnnxScorer),
-    (lambda obj: exported_backend(obj) == "openvino", OpenVinoScorer),
+    (is_exported, ExportedScorer),
     (lambda obj: isinstance(obj, str | Path), TransformerScorer),
     (lambda obj: callable(getattr(obj, "predict", None)), PredictScorer),
     (callable, FunctionScorer),

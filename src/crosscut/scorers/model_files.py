@@ -29,6 +29,21 @@ def needs_torch(what: str) -> Iterator[None]:
 
 
 @contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Likewise, for another extra.
+
+    >>> with needs_extra("onnx", "this model"):
+    ...     raise ImportError("no onnxruntime")
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: this model needs more packages (no onnxruntime): pip install "crosscut[onnx]"
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise CrosscutError(f'{what} needs more packages ({error}): pip install "crosscut[{extra}]"') from error
+
+
+@contextmanager
 def loading(model: str) -> Iterator[None]:
     """Turn whatever goes wrong while `model` is loaded into one sentence.
 

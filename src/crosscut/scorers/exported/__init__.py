@@ -1,0 +1,22 @@
+"""Models that `crosscut export` wrote: scorers, and what they share with encoders (see `encoders.exported`).
+
+No torch and no transformers: a runtime, the `tokenizers` package and the folder are all that is needed.
+"""
+
+from __future__ import annotations
+
+from crosscut.scorers.exported.manifest import BACKENDS, MANIFEST, Manifest, file_digest, is_exported
+from crosscut.scorers.exported.model import ExportedModel
+from crosscut.scorers.exported.scorer import ExportedScorer
+from crosscut.scorers.model_files import needs_extra
+
+__all__ = [
+    "BACKENDS",
+    "MANIFEST",
+    "ExportedModel",
+    "ExportedScorer",
+    "Manifest",
+    "file_digest",
+    "is_exported",
+    "needs_extra",
+]

@@ -1,0 +1,106 @@
+"""The folder of an exported model: crosscut.json says what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from crosscut.errors import CrosscutError
+
+FORMAT = 1
+MANIFEST = "crosscut.json"
+BACKENDS = ("onnx", "openvino")
+Kind: TypeAlias = Literal["scorer", "encoder"]
+_FIELDS: dict[str, Any] = {
+    "kind": str,
+    "backend": str,
+    "precision": str,
+    "max_length": int | None,
+    "types": bool,
+    "pad": int,
+    "source": dict,
+    "files": dict,
+    "prompts": dict,
+}
+_AT_FIRST = {"kind": "scorer", "prompts": {}}  # what the first manifests left unsaid
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What crosscut.json says. `types`: whether the model reads token types; `pad`: the padding token."""
+
+    kind: Kind
+    backend: str
+    precision: str
+    max_length: int | None
+    types: bool
+    pad: int
+    source: dict[str, str]  # name and digest of the model that was exported
+    files: dict[str, str]  # name to SHA-256
+    prompts: dict[str, str] = field(default_factory=dict)  # of an encoder: what stands before a query, an item
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest of `folder`, whose files are checked against it."""
+        manifest = cls.parse(folder / MANIFEST)
+        for name, expected in manifest.files.items():
+            if not (folder / name).is_file():
+                raise CrosscutError(f"the exported model {folder} lacks its file {name}: export it again")
+            if file_digest(folder / name) != expected:
+                raise CrosscutError(f"the file {folder / name} is damaged or was changed: export the model again")
+        return manifest
+
+    @classmethod
+    def parse(cls, path: Path) -> Manifest:
+        """The manifest in the file `path`."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise CrosscutError(f"cannot read {path} ({type(error).__name__}): export the model again") from error
+        number = content.pop("format", None) if isinstance(content, dict) else None
+        if number != FORMAT:
+            raise CrosscutError(
+                f"{path} has format {number!r}, but this version of crosscut reads format {FORMAT}: "
+                "update crosscut, or export the model again"
+            )
+        content = _AT_FIRST | content
+        wrong = [key for key, kind in _FIELDS.items() if not isinstance(content.get(key, ...), kind)]
+        if wrong or content.keys() != _FIELDS.keys():
+            named = ", ".join(wrong or sorted(content.keys() - _FIELDS.keys()))
+            raise CrosscutError(f"{path} is damaged (see {named}): export the model again")
+        manifest = cls(**content)
+        if manifest.backend not in BACKENDS:
+            raise CrosscutError(
+                f"{path} names the backend {manifest.backend!r}, but there are only {' and '.join(BACKENDS)}"
+            )
+        return manifest
+
+    def write(self, folder: Path) -> None:
+        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=2)
+        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def is_exported(model: Any) -> bool:
+    """Whether this is the folder of an exported model.
+
+    >>> is_exported("cross-encoder/ms-marco-MiniLM-L6-v2")
+    False
+    """
+    return isinstance(model, str | Path) and (Path(os.path.expanduser(model)) / MANIFEST).is_file()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hex.
+
+    >>> file_digest(Path(os.devnull))[:16]
+    'e3b0c44298fc1c14'
+    """
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            sha.update(chunk)
+    return sha.hexdigest()

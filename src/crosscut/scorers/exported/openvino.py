@@ -1,0 +1,37 @@
+"""Exported models run by OpenVINO."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from crosscut.scorers.exported.model import Run
+
+
+def open_model(folder: Path, threads: int) -> Run:
+    """The model in `folder`, for so many threads."""
+    import openvino
+
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",  # bfloat16 would be taken where the processor has it
+        "NUM_STREAMS": threads,
+        "INFERENCE_NUM_THREADS": threads,
+        "ENABLE_CPU_PINNING": False,  # or two processes would sit on the same core
+    }
+    model = openvino.Core().compile_model(str(folder / "model.xml"), "CPU", settings)
+    names = {name for wanted in model.inputs for name in wanted.get_names()}
+    free: SimpleQueue[Any] = SimpleQueue()  # a request serves one thread at a time
+    for _ in range(threads):
+        free.put(model.create_infer_request())
+
+    def run(given: dict[str, np.ndarray]) -> np.ndarray:
+        request = free.get()
+        try:
+            return request.infer({name: given[name] for name in names}, share_inputs=True)[0]
+        finally:
+            free.put(request)
+
+    return run
