@@ -1,0 +1,259 @@
+"""The texts that crosscut-tiny is trained on, as a BEIR folder: passages, and queries made from them.
+
+    python recipes/tiny/texts.py --out texts/ --debian Translation-en[.xz|.lz4] --packages site-packages/ \
+        --wordnet entities/ --replies train.jsonl
+
+Only texts whose licence lets weights trained on them ship under Apache-2.0: descriptions of Debian's packages
+(the file dists/bookworm/main/i18n/Translation-en.xz of a Debian mirror), docstrings of Python's standard library
+and of the packages in packages.txt (each of an MIT, BSD, Apache or PSF licence; others in the folder are passed
+over), WordNet's definitions, and replies to questions about Ubuntu (irc-disentanglement, CC BY 4.0). Each source
+may be left out.
+
+A query is a title, a question or a claim made of a passage, or some of its words. Its passage is its positive;
+what relevance the two really have, the teacher says later. The same seed gives the same folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gzip
+import json
+import lzma
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+
+import numpy as np
+
+from crosscut.data import write_beir
+from crosscut.types import Item, Query
+
+SHORTEST, LONGEST = 60, 2000  # characters of a passage
+LICENCES = re.compile(r"\b(mit|bsd|apache|psf|python software foundation|hpnd|isc)\b", re.I)
+DEV = 500  # queries kept for choosing
+OPENINGS = {
+    "topic": [
+        "what is {}",
+        "what are {}",
+        "{}",
+        "tell me about {}",
+        "{} explained",
+        "is there {}",
+        "where can I find {}",
+    ],
+    "task": ["how do I {}", "how to {}", "how can I {}", "what do I need to {}", "can I {}", "{}"],
+}
+STOP = """
+    a an and are as at be been by can could do does for from had has have he her his how i if in into is it
+    its may might more most no not of on one only or other our she should so some such than that the their
+    them then there these they this those to was we were what when where which while who will with would you
+    your
+"""
+VERBS = """
+    add apply build calculate change check clear close compare compile compute convert copy count create
+    decode delete detect display download draw edit encode estimate evaluate execute export extract fetch fill
+    filter find fit format generate get group handle import insert install iterate join list load make manage
+    measure merge move open parse plot print process provide put read receive register remove rename render
+    replace reset resolve return run sample save scale search select send set show sort split start stop store
+    test train transform translate update use validate view wait watch write
+"""
+
+
+@dataclass(frozen=True)
+class Passage:
+    source: str
+    title: str
+    text: str
+
+
+def main() -> None:
+    args = arguments()
+    rng = np.random.default_rng(args.seed)
+    passages = unique(read_all(args))
+    items, queries, positives = [], [], {}
+    for number, passage in enumerate(passages):
+        # A title is half of what a query says: it stands in the passage only now and then.
+        titled = passage.source == "wordnet" or rng.random() < 0.3
+        items.append(Item(f"{passage.source}-{number}", passage.text, passage.title if titled else ""))
+        count = 1 if passage.source == "wordnet" else args.per_passage  # half of the passages, and short ones
+        for text in queries_of(passage, count, rng):
+            queries.append(Query(str(len(queries)), text))
+            positives[queries[-1].id] = {items[-1].id: 1}
+    kept = rng.permutation(len(queries))[: args.queries]
+    queries = [queries[at] for at in kept]
+    dev = {query.id for query in queries[:DEV]}
+    splits = {
+        "dev": {query.id: positives[query.id] for query in queries if query.id in dev},
+        "train": {query.id: positives[query.id] for query in queries if query.id not in dev},
+    }
+    write_beir(args.out, items, queries, splits)
+    for source in sorted({passage.source for passage in passages}):
+        print(f"{sum(passage.source == source for passage in passages):,} passages from {source}")
+    print(f"{len(items):,} passages and {len(queries):,} queries in {args.out}")
+
+
+def read_all(args: argparse.Namespace) -> Iterator[Passage]:
+    if args.debian:
+        yield from debian(args.debian)
+    yield from docstrings("python", Path(sysconfig.get_path("stdlib")))
+    for folder in permissive(args.packages) if args.packages else ():
+        yield from docstrings("packages", folder)
+    if args.wordnet:
+        for path in sorted(args.wordnet.glob("*.jsonl")):
+            for line in path.read_text().splitlines():
+                record = json.loads(line)
+                yield Passage("wordnet", record["title"], record["text"])
+    if args.replies:
+        for line in args.replies.read_text().splitlines():
+            record = json.loads(line)
+            yield Passage("replies", record["context"], record["reply"])
+
+
+def unique(passages: Iterable[Passage]) -> list[Passage]:
+    """Without those that begin like another, and those that are no English prose."""
+    seen: set[str] = set()
+    kept = []
+    for passage in passages:
+        start = re.sub(r"\W+", "", passage.text.lower())[:60]
+        letters = sum(character.isascii() and character.isalpha() for character in passage.text)
+        if start in seen or letters < 0.6 * len(passage.text) or len(passage.text.split()) < 4:
+            continue
+        seen.add(start)
+        kept.append(passage)
+    return kept
+
+
+def debian(path: Path) -> Iterator[Passage]:
+    """Package descriptions: the first line is the title; " ." parts paragraphs."""
+    title, lines = "", []
+    for line in [*opened(path).splitlines(), "Package: end"]:
+        if line.startswith("Description-en:"):
+            title, lines = line.partition(":")[2].strip(), []
+        elif line.startswith(" ") and title:
+            lines.append("" if line.strip() == "." else line.strip())
+        elif line.startswith("Package:") and title:
+            text = " ".join(line for line in lines if line)
+            if len(text) >= SHORTEST:
+                yield Passage("debian", title, text[:LONGEST])
+            title = ""
+
+
+def opened(path: Path) -> str:
+    if path.suffix == ".xz":
+        return lzma.open(path, "rt").read()
+    return gzip.open(path, "rt").read() if path.suffix == ".gz" else path.read_text()
+
+
+def docstrings(source: str, folder: Path) -> Iterator[Passage]:
+    """Of modules, classes and functions, without importing them; the title is the name in words."""
+    for path in sorted(folder.rglob("*.py")):
+        if {"site-packages", "test", "tests", "idlelib", "lib2to3"} & set(path.parts[len(folder.parts) :]):
+            continue
+        try:
+            tree = ast.parse(path.read_text())
+        except (SyntaxError, UnicodeDecodeError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = prose(ast.get_docstring(node) or "")
+                if len(text) >= SHORTEST:
+                    yield Passage(source, in_words(getattr(node, "name", path.stem)), text[:LONGEST])
+
+
+def prose(docstring: str) -> str:
+    """The part of a docstring before its examples, without markup."""
+    lines = []
+    for line in docstring.splitlines():
+        if re.match(r"\s*(>>>|Examples?:?\s*$|\.\. )", line):
+            break
+        if not re.match(r"\s*[-=~]{3,}\s*$", line):
+            lines.append(line.strip())
+    return re.sub(r"\s+", " ", re.sub(r":\w+:|[`*]+", "", " ".join(lines))).strip()
+
+
+def in_words(name: str) -> str:
+    return re.sub(r"[_\W]+|(?<=[a-z])(?=[A-Z])", " ", name).strip().lower()
+
+
+def permissive(folder: Path) -> Iterator[Path]:
+    """The packages in a site-packages folder whose metadata names a permissive licence."""
+    for one in sorted(distributions(path=[str(folder)]), key=lambda one: one.metadata["Name"].lower()):
+        said = [one.metadata.get("License-Expression"), (one.metadata.get("License") or "")[:200]]
+        said += [line for line in one.metadata.get_all("Classifier") or () if line.startswith("License")]
+        text = " ".join(part for part in said if part)
+        if LICENCES.search(text) and not re.search(r"\b[LA]?GPL", text):
+            roots = {file.parts[0] for file in one.files or () if file.suffix == ".py" and len(file.parts) > 1}
+            yield from (folder / root for root in sorted(roots) if (folder / root).is_dir())
+        else:
+            print(f"passed over: {one.metadata['Name']} ({text or 'no licence named'})")
+
+
+def queries_of(passage: Passage, count: int, rng: np.random.Generator) -> list[str]:
+    """Up to `count` different queries that the passage may answer."""
+    sentences = [s.strip() for s in re.split(r"(?<=[.!?;:])\s+", passage.text) if 4 <= len(s.split()) <= 40]
+    ways = [
+        lambda: question(passage.title, rng) if passage.title else "",
+        lambda: question(rng.choice(sentences), rng) if sentences else "",
+        lambda: claim(str(rng.choice(sentences)), rng) if sentences else "",
+        lambda: keywords(f"{passage.title} {passage.text}", rng),
+    ]
+    shares = [0.35, 0.2, 0.3, 0.15]
+    if passage.source == "replies":  # what was really asked
+        ways, shares = [lambda: last_words(passage.title, 48)], [1.0]
+    made = (ways[rng.choice(len(ways), p=shares)]() for _ in range(3 * count))
+    return list(dict.fromkeys(text for text in made if len(text.split()) >= 2))[:count]
+
+
+def question(text: str, rng: np.random.Generator) -> str:
+    """A title or a sentence as somebody would ask for it."""
+    text = str(text).rstrip(" .;:!?")
+    words = text.split()[:16]
+    if words and not (words[0].isupper() and len(words[0]) > 1):
+        words[0] = words[0][0].lower() + words[0][1:]
+    if re.fullmatch(r"(?!this|is|as|always|has|was)[a-z]{3,}s", words[0]) and len(words) > 2:
+        words[0] = words[0].removesuffix("es" if words[0].endswith(("ches", "shes", "sses")) else "s")
+        kind = "task"
+    else:
+        kind = "task" if len(words) > 2 and words[0] in VERBS.split() else "topic"
+    asked = str(rng.choice(OPENINGS[kind])).format(" ".join(words))
+    return asked + ("?" if rng.random() < 0.6 else "")
+
+
+def claim(sentence: str, rng: np.random.Generator) -> str:
+    """A sentence, of which some words are lost."""
+    words = sentence.split()[:32]
+    lost = rng.random(len(words)) < rng.choice([0.0, 0.15, 0.3])
+    return " ".join(word for word, gone in zip(words, lost, strict=True) if not gone)
+
+
+def keywords(text: str, rng: np.random.Generator) -> str:
+    """Some words of the text that say something."""
+    words = [word for word in re.findall(r"[A-Za-z][\w-]+", text) if word.lower() not in STOP.split()]
+    words = list(dict.fromkeys(word.lower() for word in words))
+    chosen = rng.permutation(len(words))[: int(rng.integers(2, 6))]
+    return " ".join(words[at] for at in sorted(chosen))
+
+
+def last_words(text: str, count: int) -> str:
+    return " ".join(text.split()[-count:])
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--debian", type=Path)
+    parser.add_argument("--packages", type=Path)
+    parser.add_argument("--wordnet", type=Path)
+    parser.add_argument("--replies", type=Path)
+    parser.add_argument("--per-passage", type=int, default=3)
+    parser.add_argument("--queries", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
