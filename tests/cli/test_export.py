@@ -29,7 +29,7 @@ def scores(out):
 def test_without_out_the_name_says_what_it_is(folder, model, run):
     status, out, _ = run("export", model, "--label", 1)
     assert status == 0
-    assert re.fullmatch(r"two-labels-onnx-fp32: onnx, fp32, 0\.\d MB\n", out)
+    assert re.fullmatch(r"two-labels-onnx-fp32: scorer, onnx, fp32, 0\.\d MB\n", out)
     status, out, _ = run(
         "rerank", "flood", "--items", "items.jsonl", "--scorer", "two-labels-onnx-fp32", "-k", 40, "--json"
     )
@@ -107,7 +107,7 @@ def test_options_of_an_exported_model(folder, exported, run):
 
 
 def test_ctrl_c_leaves_nothing(folder, model, run, monkeypatch):
-    def interrupted(loaded, path, samples):
+    def interrupted(graph, path, samples):
         path.write_text("half")
         raise KeyboardInterrupt
 

@@ -316,7 +316,7 @@ def test_marked_vectors_are_refused(tmp_path):
     ],
 )
 def test_a_failure_leaves_nothing(exports, tmp_path, monkeypatch, error, raised, message):
-    def write(loaded, path, samples):
+    def write(graph, path, samples):
         path.write_text("half")
         raise error
 

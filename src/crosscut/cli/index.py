@@ -8,7 +8,7 @@ import sys
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from crosscut.cli.arguments import ITEMS, MODEL, SCORER, Verbs, add_scorer_option, at_least, new_parser
+from crosscut.cli.arguments import ENCODER, ITEMS, SCORER, Verbs, add_scorer_option, at_least, new_parser
 from crosscut.cli.output import hint_at_cuts
 from crosscut.errors import CrosscutError
 from crosscut.types import Item, Query
@@ -51,7 +51,7 @@ def add_parser(verbs: Verbs) -> None:
     add("--out", required=True, metavar="FOLDER", help="the folder to keep the index in")
     add("--scorer", metavar="MODEL", help=f"the cross-encoder: {SCORER}; `overlap` counts words in common")
     add_scorer_option(parser)
-    add("--encoder", metavar="MODEL", help=f"a bi-encoder: {MODEL} (default: none)")
+    add("--encoder", metavar="MODEL", help=f"a bi-encoder: {ENCODER} (default: none)")
     add(
         "--anchor-queries",
         metavar="FILE",

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from crosscut.cli.arguments import (
-    MODEL,
+    ENCODER,
     SCORER,
     Verbs,
     add_scorer_option,
@@ -79,7 +79,7 @@ def add_parser(verbs: Verbs) -> None:
     add("--trace", action="store_true", help="show what each round did")
     add("--scorer", metavar="MODEL", help=f"{SCORER} (default: the one that the index was built with)")
     add_scorer_option(parser)
-    add("--encoder", metavar="MODEL", help=f"{MODEL} (default: the one that the index was built with)")
+    add("--encoder", metavar="MODEL", help=f"{ENCODER} (default: the one that the index was built with)")
     add(
         "--other-models",
         action="store_true",

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from crosscut.encoders.base import Encoder
+from crosscut.encoders.exported import ExportedEncoder
 from crosscut.encoders.given import GivenVectors
 from crosscut.encoders.model import ModelEncoder, sentence_transformer
 from crosscut.errors import CrosscutError
+from crosscut.scorers.exported import is_exported
 
-__all__ = ["Encoder", "GivenVectors", "ModelEncoder", "as_encoder"]
+__all__ = ["Encoder", "ExportedEncoder", "GivenVectors", "ModelEncoder", "as_encoder"]
 
 
 def as_encoder(obj: Any) -> Encoder:
@@ -23,7 +25,7 @@ def as_encoder(obj: Any) -> Encoder:
     if isinstance(obj, Encoder):
         return obj
     if isinstance(obj, str | Path):
-        return sentence_transformer(obj)
+        return ExportedEncoder(obj) if is_exported(obj) else sentence_transformer(obj)
     if callable(getattr(obj, "encode", None)) and not isinstance(obj, type):
         return ModelEncoder(obj)
     raise CrosscutError(

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 
 from crosscut.errors import CrosscutError
-from crosscut.scorers.base import as_array
+from crosscut.scorers.base import as_array, unreadable
 
 Role: TypeAlias = Literal["query", "item"]
 
@@ -60,7 +60,9 @@ class Encoder(ABC):
         except CrosscutError:
             raise
         except Exception as error:
-            raise CrosscutError(f"encoder {self.name} failed: {type(error).__name__}: {error}") from error
+            bad = (f"text {n} {problem}" for n, text in enumerate(texts) if (problem := unreadable(text)))
+            problem = next(bad, f"encoder {self.name} failed: {type(error).__name__}: {error}")
+            raise CrosscutError(problem) from error
         vectors = self._checked(as_array(values), texts)
         self._width = vectors.shape[1]
         return to_unit_length(vectors)

@@ -1,4 +1,4 @@
-"""A cross-encoder as a folder for ONNX Runtime or OpenVINO, which run it on a CPU without torch."""
+"""A cross-encoder or bi-encoder as a folder for ONNX Runtime or OpenVINO, which run it on a CPU without torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +15,11 @@ from crosscut.errors import CrosscutError
 from crosscut.export.folder import check_free, new_folder
 from crosscut.scorers.base import Pair, bad_text
 from crosscut.scorers.exported import BACKENDS, Manifest, file_digest, is_exported
-from crosscut.scorers.model_files import first_line, folder_digest, loading, model_location, needs_extra
-from crosscut.scorers.tokens import PairTokens
+from crosscut.scorers.model_files import first_line, loading, model_location, needs_extra
+
+if TYPE_CHECKING:
+    from crosscut.export.graph import Samples
+    from crosscut.export.sources import Source
 
 SAMPLES = 128  # pairs that int8 ranges are measured on
 
@@ -30,11 +34,13 @@ def export_model(
     label: int | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write `model` (a folder, or a name on the hub) to the folder `out`, which is then a scorer by its path.
+    """Write `model` (a folder, or a name on the hub) to the folder `out`: by its path a scorer, or an encoder.
+
+    It becomes an encoder if sentence-transformers saved it as one: modules.json says so.
 
     With `int8`, weights and activations of the matrix products are 8-bit numbers. ONNX Runtime measures the range
-    of the activations in each pair. OpenVINO needs it beforehand, from `texts`, best of the kind that will be
-    scored. For both, `texts` show which channels of the model are too large for the rest (default: docstrings of
+    of the activations in each pair or text. OpenVINO needs it beforehand, from `texts`, best of the kind that will
+    come. For both, `texts` show which channels of the model are too large for the rest (default: docstrings of
     Python's standard library).
 
     `label` says which logit of several is the score. `out` appears complete or not at all; `overwrite` replaces
@@ -53,39 +59,29 @@ def export_model(
         raise CrosscutError(f"{model} is an exported model already: export the one that it was made of")
     location = model_location(model)
     with needs_extra("export", "exporting a model"):
-        import torch
-
         from crosscut.export import graph
-        from crosscut.scorers import torch_models
+        from crosscut.export.sources import load_source
 
         convert = importlib.import_module(f"crosscut.export.{backend}").convert
     with loading(location):
-        loaded = torch_models.load(location, label, "cpu", torch.float32)
-    if loaded.markers:
-        raise CrosscutError(
-            f"the model {location} is of the [EMB] form, which cannot be exported: run it with torch"
-        )
-    tokenizer = loaded.tokenizer.backend_tokenizer
-    max_length = torch_models.longest(loaded, None, location)
-    samples: list[dict[str, np.ndarray]] = []
-    if int8:
-        tokens = PairTokens(tokenizer, max_length, query_tokens=64, item_tokens=256, types=loaded.typed)
-        samples = _samples(tokens, sample_pairs(_docstrings() if texts is None else texts))
+        source = load_source(location, label)
+    samples = _samples(source, sample_pairs(_docstrings() if texts is None else texts)) if int8 else []
     with new_folder(Path(out), overwrite) as folder:
-        with _exporting(loaded.model.config.model_type, backend), TemporaryDirectory(dir=folder) as scratch:
+        with _exporting(source.graph.config.model_type, backend), TemporaryDirectory(dir=folder) as scratch:
             traced = Path(scratch) / "model.onnx"
-            graph.write_graph(loaded, traced, samples)
+            graph.write_graph(source.graph, traced, samples)
             convert(traced, folder, samples)
-        tokenizer.save(str(folder / "tokenizer.json"))
+        source.tokenizer.save(str(folder / "tokenizer.json"))
         Manifest(
-            kind="scorer",
+            kind=source.kind,
             backend=backend,
             precision="int8" if int8 else "fp32",
-            max_length=max_length,
-            types=loaded.typed,
-            pad=loaded.tokenizer.pad_token_id or 0,
-            source={"name": str(model), "digest": folder_digest(loaded.folder)},
+            max_length=source.max_length,
+            types=source.typed,
+            pad=source.pad,
+            source={"name": str(model), "digest": source.digest},
             files={path.name: file_digest(path) for path in sorted(folder.iterdir())},
+            prompts={role: prompt for role, prompt in source.prompts.items() if prompt},
         ).write(folder)
     return Path(out)
 
@@ -110,7 +106,7 @@ def sample_pairs(texts: Sequence[str]) -> list[Pair]:
 
 
 @contextmanager
-def _exporting(kind: str, backend: str) -> Iterator[None]:
+def _exporting(family: str, backend: str) -> Iterator[None]:
     """Turn whatever the converters raise into one sentence."""
     try:
         yield
@@ -118,17 +114,16 @@ def _exporting(kind: str, backend: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise CrosscutError(
-            f"this model, of type {kind}, cannot be exported to {backend} ({first_line(error)}): run it with torch"
+            f"this model, of type {family}, cannot be exported to {backend} ({first_line(error)}): "
+            "run it with torch"
         ) from error
 
 
-def _samples(tokens: PairTokens, pairs: list[Pair]) -> list[dict[str, np.ndarray]]:
+def _samples(source: Source, pairs: list[Pair]) -> Samples:
     try:
-        encoded = tokens.pairs(pairs)
+        return source.samples(pairs)
     except Exception as error:
         raise CrosscutError(f"these texts cannot be read: {bad_text(pairs) or first_line(error)}") from error
-    rows = (encoded.rows(np.array([position])) for position in range(len(pairs)))
-    return [{"ids": ids, "mask": mask, "types": types} for ids, types, mask in rows]
 
 
 def _docstrings() -> list[str]:

@@ -1,4 +1,4 @@
-"""A cross-encoder as one ONNX graph: token ids, mask and token types in, scores out."""
+"""A model as one ONNX graph: token ids, mask and token types in; scores, or vectors, out."""
 
 from __future__ import annotations
 
@@ -15,34 +15,31 @@ import numpy as np
 import onnxscript  # noqa: F401  (torch's exporter needs it, and would say so late and in other words)
 import torch
 
-from crosscut.scorers.packed import can_pack
-from crosscut.scorers.torch_models import Loaded
-
 Samples: TypeAlias = Sequence[dict[str, np.ndarray]]
 INPUTS = ["ids", "mask", "types"]
 OPSET = 20  # the first with GELU as one operation
 
 
-def write_graph(loaded: Loaded, path: Path, samples: Samples = ()) -> None:
-    """Trace the model and write it to `path`, for any number of pairs and tokens.
+def write_graph(graph: General | Bert, path: Path, samples: Samples = ()) -> None:
+    """Trace `graph` and write it to `path`, for any number of texts and tokens.
 
-    With `samples` the graph is made fit for int8, see `_Bert.smooth`. Weights that are too large for one ONNX file
-    (2 GB) stand in a second one beside it, `path` with .data behind.
+    With `samples` it is made fit for int8, see `Bert.smooth`. Weights that are too large for one ONNX file (2 GB)
+    stand in a second one beside it, `path` with .data behind.
     """
-    graph = (_Bert if can_pack(loaded.model.config) else _General)(loaded).eval()
-    if samples and isinstance(graph, _Bert):
+    graph = graph.eval()
+    if samples and isinstance(graph, Bert):
         graph.smooth(samples)
-    ids = torch.arange(5, 5 + 3 * 16).reshape(3, 16) % loaded.model.config.vocab_size
+    ids = torch.arange(5, 5 + 3 * 16).reshape(3, 16) % graph.config.vocab_size
     mask = torch.ones_like(ids)
     mask[1, 12:] = 0
-    dynamic = {0: "pairs", 1: "tokens"}
+    dynamic = {0: "texts", 1: "tokens"}
     with quiet(), torch.inference_mode():
         program = torch.onnx.export(
             graph,
             (ids, mask, torch.zeros_like(ids)),
             dynamo=True,
             input_names=INPUTS,
-            output_names=["scores"],
+            output_names=["output"],
             dynamic_shapes=[dynamic] * 3,
             opset_version=OPSET,
             verbose=False,
@@ -63,29 +60,28 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-class _General(torch.nn.Module):  # type: ignore[misc]
-    """The model as transformers runs it."""
+class General(torch.nn.Module):  # type: ignore[misc]
+    """The model as transformers runs it; `head` makes scores or vectors of what it says, and of the mask."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, model: Any, typed: bool, head: torch.nn.Module) -> None:
         super().__init__()
-        self.model, self.label = loaded.model, loaded.label
+        self.model, self.typed, self.head = model, typed, head
+        self.config = model.config
         self.model.set_attn_implementation("eager")  # plain products, which every runtime knows
-        self.typed = loaded.typed
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
         given = {"token_type_ids": types} if self.typed else {}
-        return self.model(input_ids=ids, attention_mask=mask, **given).logits[:, self.label]
+        return self.head(self.model(input_ids=ids, attention_mask=mask, **given)[0], mask)
 
 
-class _Bert(torch.nn.Module):  # type: ignore[misc]
-    """BERT and its kin, where the last layer computes only what the score is read from: the first token."""
+class Bert(torch.nn.Module):  # type: ignore[misc]
+    """BERT and its kin; where `head` reads the first token alone, the last layer computes nothing else."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, base: Any, head: torch.nn.Module, first_only: bool) -> None:
         super().__init__()
-        base, self.label = loaded.model.base_model, loaded.label
         self.embeddings, self.layers = base.embeddings, base.encoder.layer
-        self.pooler, self.classifier = getattr(base, "pooler", None), loaded.model.classifier
-        self.heads = base.config.num_attention_heads
+        self.head, self.first_only = head, first_only
+        self.config, self.heads = base.config, base.config.num_attention_heads
         positions = base.embeddings.position_embeddings
         # RoBERTa and its kin count positions from the padding index on.
         self.first_position = 0 if positions.padding_idx is None else positions.padding_idx + 1
@@ -126,10 +122,9 @@ class _Bert(torch.nn.Module):  # type: ignore[misc]
         hidden = (1.0 - mask[:, None, None].to(x.dtype)) * -10_000.0
         for number in range(len(self.layers) - 1):
             x = self._layer(number, x, x, hidden)
-        x = self._layer(len(self.layers) - 1, x[:, :1], x, hidden)
-        if self.pooler is not None:
-            x = self.pooler(x)
-        return self.classifier(x)[:, self.label]
+        read = slice(1 if self.first_only else None)
+        x = self._layer(len(self.layers) - 1, x[:, read], x, hidden)
+        return self.head(x, mask[:, read])
 
     def _layer(self, number: int, x: torch.Tensor, every: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """One layer for the tokens `x`, which look at `every` token but the `hidden`."""

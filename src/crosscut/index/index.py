@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from crosscut.encoders import Encoder, ModelEncoder, as_encoder
+from crosscut.encoders import Encoder, ExportedEncoder, ModelEncoder, as_encoder
 from crosscut.errors import CrosscutError
 from crosscut.index import change
 from crosscut.index.build import build
@@ -350,6 +350,6 @@ def _has_name(model: Scorer | Encoder | None) -> bool:
     if isinstance(model, RemoteScorer):
         return True
     return (
-        isinstance(model, TransformerScorer | ExportedScorer | PredictScorer | ModelEncoder)
+        isinstance(model, TransformerScorer | ExportedScorer | PredictScorer | ModelEncoder | ExportedEncoder)
         and model.digest() != ""
     )

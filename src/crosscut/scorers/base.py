@@ -147,15 +147,26 @@ def bad_text(pairs: Sequence[Pair]) -> str | None:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             return f"pair {position} is not a pair: give (query, item), two strings"
         for side, text in zip(("query", "item"), pair, strict=True):
-            if not isinstance(text, str):
-                return f"pair {position}: its {side} is of type {type(text).__name__}, not a string"
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                return (
-                    f"pair {position}: its {side} {_shorten(text)} has half a character (a lone surrogate, at "
-                    f"place {error.start}): read the text with the right encoding"
-                )
+            if problem := unreadable(text):
+                return f"pair {position}: its {side} {problem}"
+    return None
+
+
+def unreadable(text: Any) -> str | None:
+    """What is wrong with a text that no model can read.
+
+    >>> unreadable("covered"), unreadable(3)
+    (None, 'is of type int, not a string')
+    """
+    if not isinstance(text, str):
+        return f"is of type {type(text).__name__}, not a string"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return (
+            f"{_shorten(text)} has half a character (a lone surrogate, at place {error.start}): "
+            "read the text with the right encoding"
+        )
     return None
 
 

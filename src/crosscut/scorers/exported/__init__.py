@@ -5,8 +5,8 @@ No torch and no transformers: a runtime, the `tokenizers` package and the folder
 
 from __future__ import annotations
 
-from crosscut.scorers.exported.manifest import BACKENDS, MANIFEST, Manifest, file_digest, is_exported
-from crosscut.scorers.exported.model import ExportedModel
+from crosscut.scorers.exported.manifest import BACKENDS, MANIFEST, Kind, Manifest, file_digest, is_exported
+from crosscut.scorers.exported.model import ExportedModel, Rows
 from crosscut.scorers.exported.scorer import ExportedScorer
 from crosscut.scorers.model_files import needs_extra
 
@@ -15,7 +15,9 @@ __all__ = [
     "MANIFEST",
     "ExportedModel",
     "ExportedScorer",
+    "Kind",
     "Manifest",
+    "Rows",
     "file_digest",
     "is_exported",
     "needs_extra",
