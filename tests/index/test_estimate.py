@@ -94,6 +94,31 @@ def test_measuring_a_slow_scorer_ends_in_time(tmp_path):
     assert 2 <= cost.calls == scorer.calls < 20
 
 
+@pytest.mark.parametrize(("items", "most"), [(1, 1), (2, 2), (10, 2), (1000, 250)])
+def test_measuring_costs_less_than_the_build(tmp_path, items, most):
+    scorer, encoder = FakeScorer(), FakeEncoder()
+    cost = estimate_build(
+        make_items(items), scorer=scorer, encoder=encoder, anchor_queries=QUERIES[:1], folder=tmp_path
+    )
+    assert cost.pairs == items
+    assert 0 < scorer.calls == cost.calls <= most
+    assert cost.pairs_per_second > 0
+    assert encoder.texts <= items + 1
+
+
+def test_measuring_costs_less_than_what_is_left(tmp_path):
+    build(ITEMS, scorer=FakeScorer(), folder=tmp_path / "x", tile=TILE, anchor_queries=QUERIES)
+    next((tmp_path / "x" / "scores").glob("*.npy")).unlink()
+    assert estimate(tmp_path / "x", encoder=None, anchor_items=0).calls <= 35 // 4
+
+
+def test_the_largest_batch_is_scored_once(tmp_path):
+    cost = estimate_build(
+        make_items(20_000), scorer=FakeScorer(), anchor_queries=QUERIES, folder=tmp_path, limit=100
+    )
+    assert cost.calls == 1 + sum(4**n for n in range(8))
+
+
 def test_the_scorer_first_does_what_is_needed_once(tmp_path):
     class Lazy(FakeScorer):
         def score(self, pairs):

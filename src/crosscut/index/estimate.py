@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 QUERIES = 16  # of a measured batch: a tile, too, holds few queries and many items
 LARGEST_BATCH = 16_384
-REPEATS = 12  # batches at most; they grow fourfold
+SHARE = 4  # no more than one in so many of what is left is done to measure it: calls may be billed
 # Bytes, as found with English texts: of the words on disk, and of texts and words in memory, per byte of text.
 WORDS_ON_DISK, WORDS_IN_MEMORY = 0.6, 3
 ITEM_OBJECT = 500  # that Python needs for an item beside its text
@@ -196,8 +196,9 @@ def _estimate(
         assert encoder
         width = encoder.encode([contents[c] for c in rng.integers(len(contents), size=size)], role="item").shape[1]
 
-    scored = _rate(score, min(LARGEST_BATCH, pairs - pairs_done), limit) if pairs > pairs_done else None
-    encoded = _rate(encode, ENCODE_BATCH, limit / 2) if encoder else None
+    scored = _rate(score, pairs - pairs_done, LARGEST_BATCH, limit) if pairs > pairs_done else None
+    # Even where no text is left, one tells how long vectors are.
+    encoded = _rate(encode, max(1, texts - texts_done), ENCODE_BATCH, limit / 2) if encoder else None
     text_bytes = len(item_lines(task.items)) + len(query_lines(task.anchor_queries))
     anchor_pairs = task.contents.anchor_count * task.contents.item_count
     residuals = 4 * anchor_pairs if task.contents.anchor_count >= FEWEST else 0
@@ -227,21 +228,29 @@ def _estimate(
     )
 
 
-def _rate(work: Callable[[int], None], largest: int, limit: float) -> float:
-    """Per second, in the last and largest of batches that grow for as long as the time allows."""
-    work(1)  # what is loaded or compiled at the first use is no measure
-    size, used, rate = 1, 0.0, 0.0
-    for _ in range(REPEATS):
+def _rate(work: Callable[[int], None], left: int, largest: int, limit: float) -> float:
+    """Per second, in the last and largest of batches that grow for as long as time and what is left allow.
+
+    >>> sizes: list[int] = []
+    >>> _ = _rate(sizes.append, left=1000, largest=64, limit=10.0)
+    >>> sizes
+    [1, 1, 4, 16, 64]
+    """
+    most = min(left, max(2, left // SHARE))
+    size, done, used = 1, 0, 0.0
+    while True:
         start = perf_counter()
         work(size)
         took = max(perf_counter() - start, 1e-9)
-        used += took
+        done += size
         rate = size / took
-        following = min(4 * size, largest, int(rate * (limit - used)))
-        if following < size:
-            break
+        if done == 1 < most:  # what is loaded or compiled at the first use is no measure
+            continue
+        used += took
+        following = min(4 * size, largest, most - done, int(rate * (limit - used)))
+        if following <= size:
+            return rate
         size = following
-    return rate
 
 
 def _existing(path: Path) -> Path:
