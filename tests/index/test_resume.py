@@ -19,7 +19,9 @@ from index_fakes import FakeEncoder, FakeScorer, make_items, make_queries, tree
 from crosscut.errors import CrosscutError
 from crosscut.index.build import build
 from crosscut.index.change import add_anchor_queries, add_items
+from crosscut.index.files import DiskFiles
 from crosscut.index.store import Store
+from crosscut.index.tiles import Grid, finish, keep
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals and fork")
 
@@ -212,6 +214,48 @@ def test_a_scorer_that_raises_loses_nothing(tmp_path, change, error):
     assert tree(folder) == expected
 
 
+def stop_overwriting(folder):
+    scorer = FakeScorer(fail_at=5)
+    scorer.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        build(ITEMS, scorer=scorer, folder=folder, overwrite=True, anchor_queries=QUERIES, tile=TILE)
+    assert scorer.calls > 0
+    return scorer.calls
+
+
+def test_overwrite_replaces_an_index_and_continues_itself(tmp_path):
+    folder = tmp_path / "x"
+    start(folder)
+    done, rest = stop_overwriting(folder), FakeScorer()
+    build(ITEMS, scorer=rest, folder=folder, overwrite=True, anchor_queries=QUERIES)  # of any tile: it keeps its own
+    assert done + rest.calls == len(ITEMS) * len(QUERIES)
+    build(ITEMS, scorer=FakeScorer(), folder=tmp_path / "twin", **OPTIONS)
+    assert tree(folder) == tree(tmp_path / "twin")
+    again = FakeScorer()
+    build(ITEMS, scorer=again, folder=folder, overwrite=True, **OPTIONS)
+    assert again.calls == len(ITEMS) * len(QUERIES)
+
+
+@pytest.mark.parametrize("changes", [{"anchor_queries": QUERIES[:4]}, {"tile": (5, 7)}, {"encoder": FakeEncoder()}])
+def test_overwrite_replaces_an_unfinished_build_of_something_else(tmp_path, changes):
+    stop_overwriting(tmp_path / "x")
+    options = OPTIONS | changes
+    scorer = FakeScorer()
+    build(ITEMS, scorer=scorer, folder=tmp_path / "x", overwrite=True, **options)
+    assert scorer.calls == len(ITEMS) * len(options["anchor_queries"])
+    build(ITEMS, scorer=FakeScorer(), folder=tmp_path / "twin", **options)
+    assert tree(tmp_path / "x") == tree(tmp_path / "twin")
+
+
+def test_overwrite_with_a_model_that_cannot_be_asked_leaves_the_index(tmp_path):
+    start(tmp_path / "x")
+    before, scorer = tree(tmp_path / "x"), FakeScorer()
+    scorer.digest = lambda: int("no number")
+    with pytest.raises(ValueError):
+        build(ITEMS, scorer=scorer, folder=tmp_path / "x", overwrite=True, **OPTIONS)
+    assert tree(tmp_path / "x") == before
+
+
 def test_the_error_counts_tiles(tmp_path):
     scorer = FakeScorer(fail_at=5)
     scorer.error = CrosscutError("boom")
@@ -235,6 +279,23 @@ def test_damaged_tile_is_scored_again(tmp_path, damage):
     assert scorer.calls + rest.calls == len(ITEMS) * len(QUERIES) + 2 * 3
     build(ITEMS, scorer=FakeScorer(), folder=tmp_path / "twin", **OPTIONS)
     assert tree(tmp_path / "x") == tree(tmp_path / "twin")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")
+def test_more_tiles_than_files_may_be_open(tmp_path):
+    import resource
+
+    files, grid = DiskFiles(tmp_path), Grid("scores/x", rows=2, columns=300, tile=(2, 1))
+    for number, tile in enumerate(grid.tiles()):
+        keep(files, tile, np.full((2, 1), number, np.float16))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 128
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 64, before[1]))
+    try:
+        finish(files, grid)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert files.read_array("scores/x.npy")[1].tolist() == list(range(300))
 
 
 def test_another_input_does_not_continue_an_unfinished_build(tmp_path):

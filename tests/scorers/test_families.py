@@ -1,5 +1,8 @@
 """A tiny random model of each family: agreement with sentence-transformers, by the path that it should take."""
 
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from tiny_families import LIMIT, TEXTS, TOKENIZERS, save, torch
@@ -48,6 +51,32 @@ def test_scores_agree_with_sentence_transformers(folders, family, path):
     assert raw.std() > 0.1
     np.testing.assert_allclose(scorer.score(PAIRS), raw, atol=1e-4)
     assert 0 < scorer.truncated < len(PAIRS)
+
+
+@pytest.mark.parametrize("family", PACKED)
+def test_a_text_may_hold_the_padding_token(folders, family):
+    pad = AutoTokenizer.from_pretrained(folders(family)).pad_token
+    pairs = [(f"{pad} {query} {pad}", f"{item} {pad} {query}") for query, item in PAIRS[:20]]
+    scores = TransformerScorer(folders(family), device="cpu").score(pairs)
+    np.testing.assert_allclose(scores, reference(folders(family), pairs), atol=1e-4)
+
+
+def test_threads_may_share_a_scorer(folders):
+    scorer = TransformerScorer(folders("bert"), device="cpu")
+    jobs = [[(f"{query} {job}", f"{item} {job}") for query, item in PAIRS[:12]] for job in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(scorer.score, jobs))
+    alone = TransformerScorer(folders("bert"), device="cpu")
+    for job, scores in zip(jobs, together, strict=True):
+        np.testing.assert_allclose(scores, alone.score(job), atol=1e-5)
+
+
+def test_the_digest_knows_the_tokenizer(folders, tmp_path):
+    shutil.copytree(folders("bert"), tmp_path / "other")
+    assert TransformerScorer(tmp_path / "other").digest() == TransformerScorer(folders("bert")).digest()
+    path = tmp_path / "other" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"lowercase": true', '"lowercase": false'))
+    assert TransformerScorer(tmp_path / "other").digest() != TransformerScorer(folders("bert")).digest()
 
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert"])

@@ -182,6 +182,22 @@ def test_every_text_is_tokenised_once():
     assert sorted(seen) == ["", "policy", "sky", "whale"]
 
 
+def test_an_interruption_leaves_no_text_without_its_tokens(monkeypatch):
+    tokens, append = pair_tokens("bert", 20), TokenStore._append
+    pairs = [("whale", "the sky"), ("policy", "floods")]
+
+    def interrupted(store, rows):
+        append(store, rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TokenStore, "_append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tokens.pairs(pairs)
+    monkeypatch.setattr(TokenStore, "_append", append)
+    ids, _, mask = tokens.pairs(pairs).rows(np.arange(2))
+    assert ids[mask == 1].tolist() == [token for ids, _ in expected("bert", pairs, 20) for token in ids]
+
+
 def test_a_full_store_is_emptied(monkeypatch):
     monkeypatch.setattr(tokens_module, "STORE_TOKENS", 30)
     tokens = pair_tokens("roberta", 20)

@@ -50,9 +50,20 @@ def _replace_when_done(path: Path, mode: str) -> Iterator[IO[Any]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        _sync_folder(target.parent)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise CrosscutError(f"cannot write {path}: {error.strerror or error}") from error
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the new name to disk too, so that a power cut does not lose it; the file is there in any case."""
+    with suppress(OSError):  # not every system can open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -330,9 +330,7 @@ def _check_request(texts: list[str], k: int, budget: int, seed: int) -> None:
 
 def _check_model(kind: str, built_with: Model | None, given: Scorer | Encoder, options: Mapping[str, Any]) -> None:
     now = Model.of(given)
-    # The same weights are the same model, wherever they lie; without digests only the name is left to go by.
-    by = "digest" if built_with and built_with.digest and now.digest else "name"
-    if built_with is None or getattr(built_with, by) != getattr(now, by):
+    if built_with is None or not built_with.is_same(now):
         was = f"{kind} {built_with}{_with(options)}" if built_with else f"no {kind}"
         this = f"{kind} {now}{_with(given.options() if isinstance(given, Scorer) else {})}"
         raise CrosscutError(

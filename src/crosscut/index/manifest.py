@@ -99,6 +99,20 @@ class Model:
     def of(cls, model: Scorer | Encoder) -> Model:
         return cls(model.name, model.digest())
 
+    def is_same(self, other: Model) -> bool:
+        """The same weights are the same model, wherever they lie; without digests only the name is left to go by.
+
+        A digest has parts; an index of an early version knows the first alone.
+
+        >>> Model("a", "12").is_same(Model("b", "12-34")), Model("a", "12-34").is_same(Model("a", "12-35"))
+        (True, False)
+        """
+        if not (self.digest and other.digest):
+            return self.name == other.name
+        if "-" in self.digest and "-" in other.digest:
+            return self.digest == other.digest
+        return self.digest.partition("-")[0] == other.digest.partition("-")[0]
+
     def __str__(self) -> str:
         return f"{self.name!r} (digest {self.digest[:12] or 'unknown'})"
 

@@ -145,14 +145,22 @@ def _merge(files: Files, grid: Grid) -> None:
             "it must give the same length for all texts; build again with overwrite=True"
         )
     width = widths.pop() if grid.any_width else grid.columns
-    bands = (
-        np.concatenate([files.read_array(f"{tile.name}.npy") for tile in band], axis=1) for band in grid.bands()
-    )
+    dtype = np.result_type(*(dtype for dtype, _ in kinds)).newbyteorder("<")
+    bands = (_band(files, band, width, dtype) for band in grid.bands())
     if grid.int8:
         files.write_array(grid.file, (grid.rows,), record_type(width), map(quantise, bands))
         return
-    dtype = np.result_type(*(dtype for dtype, _ in kinds)).newbyteorder("<")
     files.write_array(grid.file, (grid.rows, width), dtype, bands)
+
+
+def _band(files: Files, tiles: list[Tile], width: int, dtype: np.dtype) -> np.ndarray:
+    """Tiles side by side as one array; one by one, since each of them keeps a file open."""
+    rows = tiles[0].rows
+    band = np.empty((rows.stop - rows.start, width), dtype)
+    for tile in tiles:
+        columns = tile.columns if len(tiles) > 1 else slice(None)  # the width of vectors is their encoder's
+        band[:, columns] = files.read_array(f"{tile.name}.npy")
+    return band
 
 
 def _slices(length: int, step: int) -> list[slice]:

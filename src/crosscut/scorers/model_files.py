@@ -5,12 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from crosscut.errors import CrosscutError
+
+TOKENIZER_FILES = (
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+)
 
 
 @contextmanager
@@ -91,16 +100,22 @@ def model_location(model: str | Path) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """Tie scores to a model folder: a hash of its config.json and its weights.
+    """Tie scores to a model folder: a hash of its config.json and its weights, a dash, and one of its tokenizer.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "config.json").write_text("{}")
     >>> folder_digest(folder)
-    '1511bd8718560e75'
+    '1511bd8718560e75-e3b0c44298fc1c14'
     """
+    weights = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+    tokenizer = sorted({path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)})
+    return f"{_files_digest(weights)}-{_files_digest(tokenizer)}"
+
+
+def _files_digest(paths: Iterable[Path]) -> str:
     sha = hashlib.sha256()
-    for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
+    for path in paths:
         content = hashlib.sha256()
         with path.open("rb") as file:
             while chunk := file.read(1 << 20):

@@ -69,7 +69,7 @@ class Packer:
     def send(self, pairs: TokenPairs, order: np.ndarray) -> torch.Tensor:
         """Length of each pair, then start and length of its query and of its item, on the device, in `order`."""
         self._refresh()
-        starts, shift = self._tokens.store.starts, len(self._special)
+        starts, shift = pairs.starts, len(self._special)
         query, item = starts[pairs.queries] + shift, starts[pairs.items] + shift
         numbers = np.stack([pairs.lengths, query, pairs.query_lengths, item, pairs.item_lengths])
         return self._to_device(numbers[:, order])
@@ -131,9 +131,8 @@ class PackedBert:
         self.heads = config.num_attention_heads
         self.words, self.types = embeddings.word_embeddings.weight, embeddings.token_type_embeddings.weight
         self.norm = _norm(embeddings.LayerNorm)
-        positions = embeddings.position_embeddings
-        # RoBERTa and its kin count positions from the padding index on.
-        self.positions = positions.weight[0 if positions.padding_idx is None else positions.padding_idx + 1 :]
+        self.positions = embeddings.position_embeddings.weight
+        self.pad = embeddings.position_embeddings.padding_idx
         self.kernels = _kernels(self.words, self.heads, config)
         self.layers = [_Layer(layer, self.kernels.activation) for layer in model.encoder.layer]
 
@@ -145,7 +144,8 @@ class PackedBert:
     def __call__(self, batch: Packed, rows: torch.Tensor, first_only: bool = False) -> torch.Tensor:
         """Last hidden state at `rows`; `first_only` says that each is the first of its pair."""
         kernels, last = self.kernels, len(self.layers) - 1
-        tables, places = (self.words, self.positions, self.types), (batch.ids, batch.positions, batch.types)
+        positions = batch.positions if self.pad is None else _counted(batch, self.pad)
+        tables, places = (self.words, self.positions, self.types), (batch.ids, positions, batch.types)
         x = kernels.embed(tables, places, *self.norm)
         for number, layer in enumerate(self.layers):
             limit = 1 if first_only and number == last else None
@@ -155,6 +155,14 @@ class PackedBert:
             x = kernels.add_norm(x, layer.out(context), *layer.out_norm)
             x = kernels.add_norm(x, layer.down(layer.up(x)), *layer.down_norm)
         return x
+
+
+def _counted(batch: Packed, pad: int) -> torch.Tensor:
+    """Positions as RoBERTa and its kin count them: from `pad` on, without padding tokens that a text may hold."""
+    real = (batch.ids != pad).long()
+    before = torch.cumsum(real, 0) - real
+    starts = torch.arange(len(real), device=real.device) - batch.positions
+    return (before - before[starts] + 1) * real + pad
 
 
 class _Layer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -115,9 +116,10 @@ class TokenStore:
             if not all(isinstance(text, str) for text in new):
                 raise TypeError("a text is not a string")  # of two strings the tokenizer would make one text
             rows = [encoding.ids for encoding in self._encode(new, add_special_tokens=False)]
-            for text in new:
-                numbers[text] = len(numbers)
+            first = len(self._starts) - 1
             self._append(rows)
+            # Last, so that an interruption leaves no number without tokens.
+            numbers.update(zip(new, range(first, first + len(new)), strict=True))
         return np.fromiter(map(numbers.__getitem__, texts), np.int64, len(texts))
 
     def ids(self, number: int) -> np.ndarray:
@@ -161,6 +163,7 @@ class PairTokens:
         if markers:
             self.template = self.template.marked(*markers)
         self.store = TokenStore(plain)
+        self._lock = threading.Lock()
         check_limits(query_tokens=query_tokens, item_tokens=item_tokens, max_length=max_length)
         if max_length is not None and max_length < self.template.size + 2:
             raise CrosscutError(f"max_length must be at least {self.template.size + 2}, but is {max_length}")
@@ -169,21 +172,26 @@ class PairTokens:
 
     def pairs(self, pairs: Sequence[Pair]) -> TokenPairs:
         """Tokenise what is new in `pairs` and cut all to the limits."""
-        if len(self.store.flat) > STORE_TOKENS:
-            self.store.clear()
-        queries = self.store.add([query for query, _ in pairs])
-        items = self.store.add([item for _, item in pairs])
-        sizes = np.diff(self.store.starts)
+        with self._lock:
+            if len(self.store.flat) > STORE_TOKENS:
+                self.store.clear()
+            queries = self.store.add([query for query, _ in pairs])
+            items = self.store.add([item for _, item in pairs])
+            flat, starts = self.store.flat, self.store.starts
+        sizes = np.diff(starts)
         whole = sizes[queries], sizes[items]
         cut = cut_lengths(*whole, self.query_tokens, self.item_tokens, self.room)
-        return TokenPairs(self, queries, items, *cut, (cut[0] < whole[0]) | (cut[1] < whole[1]))
+        lost = (cut[0] < whole[0]) | (cut[1] < whole[1])
+        return TokenPairs(self.template, flat, starts, queries, items, *cut, lost)
 
 
 @dataclass(frozen=True)
 class TokenPairs:
-    """Pairs as numbers into a store, and how many tokens of each text are kept."""
+    """Pairs as numbers of texts in a store, as it was then, and how many tokens of each text are kept."""
 
-    tokens: PairTokens
+    template: Template
+    flat: np.ndarray
+    starts: np.ndarray
     queries: np.ndarray
     items: np.ndarray
     query_lengths: np.ndarray
@@ -193,7 +201,7 @@ class TokenPairs:
     @property
     def lengths(self) -> np.ndarray:
         """Tokens of each pair, special ones included."""
-        return self.query_lengths + self.item_lengths + self.tokens.template.size
+        return self.query_lengths + self.item_lengths + self.template.size
 
     @property
     def truncated(self) -> int:
@@ -204,12 +212,15 @@ class TokenPairs:
         lengths = self.lengths[positions]
         shape = (len(positions), int(lengths.max(initial=0)))
         ids, types = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
-        store, fill = self.tokens.store, self.tokens.template.fill
         for row, p in enumerate(positions):
-            query = store.ids(self.queries[p])[: self.query_lengths[p]]
-            item = store.ids(self.items[p])[: self.item_lengths[p]]
-            ids[row, : lengths[row]], types[row, : lengths[row]] = fill(query, item)
+            query = self._ids(self.queries[p], self.query_lengths[p])
+            item = self._ids(self.items[p], self.item_lengths[p])
+            ids[row, : lengths[row]], types[row, : lengths[row]] = self.template.fill(query, item)
         return ids, types, (np.arange(shape[1]) < lengths[:, None]).astype(np.int64)
+
+    def _ids(self, number: int, length: int) -> np.ndarray:
+        start = self.starts[number]
+        return self.flat[start : start + length]
 
 
 def check_limits(**limits: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,9 @@ class TransformerScorer(Scorer):
         self.batch_tokens = batch_tokens or torch_models.fitting_tokens(loaded.model, self.device)
         self.config = loaded.model.config
         self._folder = loaded.folder
+        self._lock = (
+            threading.Lock()
+        )  # the tokens on the device, and the graphs that read them, serve one at a time
         self._options = {key: value for key, value in (limits | {"label": label}).items() if value is not None}
         self._digest: str | None = None
 
@@ -81,7 +85,7 @@ class TransformerScorer(Scorer):
         if self._digest is None:
             self._digest = folder_digest(self._folder)
             if chosen := sorted(self._options.items()):
-                self._digest = hashlib.sha256(f"{self._digest} {chosen}".encode()).hexdigest()[:16]
+                self._digest += f"-{hashlib.sha256(str(chosen).encode()).hexdigest()[:16]}"
         return self._digest
 
     def options(self) -> dict[str, Any]:
@@ -92,7 +96,7 @@ class TransformerScorer(Scorer):
         import torch
 
         scores = np.empty(len(pairs), np.float32)
-        with torch.inference_mode():
+        with self._lock, torch.inference_mode():
             # While the GPU works on one slab, the next is prepared: nothing waits for it before all is handed on.
             slabs = [
                 (slice(start, start + SLAB), *self._begin(pairs[start : start + SLAB]))
