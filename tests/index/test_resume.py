@@ -6,11 +6,13 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -161,8 +163,10 @@ def test_disk_full_at_every_write(tmp_path, monkeypatch, change, function):
 
         def full(*args, failing=failing, **kwargs):
             nonlocal count
-            # atomic_write opens its temporary file with an "x"; nothing else here does.
-            writing = original is not open or "x" in str(args[1])
+            # atomic_write opens its temporary file with an "x"; nothing else here does. Folders may fail to flush.
+            writing = (
+                "x" in str(args[1]) if original is open else not (function == "os.fsync" and _is_folder(*args))
+            )
             count += writing
             if writing and count == failing:
                 raise OSError(errno.ENOSPC, "No space left on device")
@@ -181,6 +185,10 @@ def test_disk_full_at_every_write(tmp_path, monkeypatch, change, function):
         assert tree(folder) == expected
         assert scorer.calls + rest.calls <= _pairs(change) + TILE[0] * TILE[1]
     assert failing > 8
+
+
+def _is_folder(handle):
+    return stat.S_ISDIR(os.fstat(handle).st_mode)
 
 
 def _message_of(run):
@@ -225,9 +233,10 @@ def stop_overwriting(folder):
 
 def test_overwrite_replaces_an_index_and_continues_itself(tmp_path):
     folder = tmp_path / "x"
-    start(folder)
+    build(make_items(9), scorer=FakeScorer(), folder=folder)
     done, rest = stop_overwriting(folder), FakeScorer()
-    build(ITEMS, scorer=rest, folder=folder, overwrite=True, anchor_queries=QUERIES)  # of any tile: it keeps its own
+    # Of any tile: it keeps the one that it was begun with.
+    build(ITEMS, scorer=rest, folder=folder, overwrite=True, anchor_queries=QUERIES)
     assert done + rest.calls == len(ITEMS) * len(QUERIES)
     build(ITEMS, scorer=FakeScorer(), folder=tmp_path / "twin", **OPTIONS)
     assert tree(folder) == tree(tmp_path / "twin")
@@ -236,7 +245,9 @@ def test_overwrite_replaces_an_index_and_continues_itself(tmp_path):
     assert again.calls == len(ITEMS) * len(QUERIES)
 
 
-@pytest.mark.parametrize("changes", [{"anchor_queries": QUERIES[:4]}, {"tile": (5, 7)}, {"encoder": FakeEncoder()}])
+@pytest.mark.parametrize(
+    "changes", [{"anchor_queries": QUERIES[:4]}, {"tile": (5, 7)}, {"encoder": FakeEncoder()}]
+)
 def test_overwrite_replaces_an_unfinished_build_of_something_else(tmp_path, changes):
     stop_overwriting(tmp_path / "x")
     options = OPTIONS | changes
@@ -250,8 +261,8 @@ def test_overwrite_replaces_an_unfinished_build_of_something_else(tmp_path, chan
 def test_overwrite_with_a_model_that_cannot_be_asked_leaves_the_index(tmp_path):
     start(tmp_path / "x")
     before, scorer = tree(tmp_path / "x"), FakeScorer()
-    scorer.digest = lambda: int("no number")
-    with pytest.raises(ValueError):
+    scorer.digest = Mock(side_effect=CrosscutError("boom"))
+    with pytest.raises(CrosscutError, match="boom"):
         build(ITEMS, scorer=scorer, folder=tmp_path / "x", overwrite=True, **OPTIONS)
     assert tree(tmp_path / "x") == before
 
