@@ -189,6 +189,28 @@ def test_a_killed_process_is_continued_by_the_same_command(beir, base, tmp_path,
     assert "holds a finished model" in capsys.readouterr().err
 
 
+def test_a_base_in_half_precision_is_trained_in_full(beir, base, tmp_path):
+    half = transformers.AutoModel.from_pretrained(base).half()
+    half.save_pretrained(tmp_path / "half")
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "half")
+    train_cross_encoder(beir, base=tmp_path / "half", out=tmp_path / "out", steps=1, **QUICK)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["dtype"] == "float32"
+
+
+def test_two_processes_train_one_model(beir, base, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "crosscut.cli", "train", "cross-encoder", str(beir), "--base", str(base)]
+    command += ["--out", str(tmp_path / "out"), "--batch-size", "4", "--steps", "6", "--eval-every", "3"]
+    command += ["--negative-count", "7", "--device", "cpu", "--json"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["steps"] == 6 and [step for step, _ in report["evaluations"]] == [3, 6]
+    assert np.isfinite(as_scorer(tmp_path / "out", device="cpu").score(PAIRS)).all()
+
+
 def test_overwrite_begins_anew(beir, base, tmp_path):
     out = tmp_path / "model"
     train_cross_encoder(beir, base=base, out=out, steps=2, **QUICK)
@@ -196,8 +218,14 @@ def test_overwrite_begins_anew(beir, base, tmp_path):
         CrosscutError, match="holds a finished model: choose another folder, or set overwrite=True"
     ):
         train_cross_encoder(beir, base=base, out=out, steps=2, **QUICK)
-    report = train_cross_encoder(beir, base=base, out=out, steps=3, overwrite=True, **QUICK)
-    assert report["steps"] == 3
+    before = as_scorer(out, device="cpu").score(PAIRS)
+    with interrupted_after(step=2), pytest.raises(KeyboardInterrupt):
+        train_cross_encoder(beir, base=base, out=out, steps=9, seed=1, overwrite=True, **QUICK)
+    np.testing.assert_array_equal(as_scorer(out, device="cpu").score(PAIRS), before)  # until the new one is there
+    report = train_cross_encoder(beir, base=base, out=out, steps=9, seed=1, **QUICK)
+    assert report["steps"] == 9
+    assert (as_scorer(out, device="cpu").score(PAIRS) != before).any()
+    assert not (out / "checkpoints").exists()
 
 
 def test_a_strangers_folder_is_left_alone(beir, base, tmp_path):

@@ -70,13 +70,13 @@ def found(encoder):
     return np.mean([np.isin(a, b).mean() for a, b in zip(right, best, strict=True)])
 
 
-@pytest.mark.parametrize(("head", "epochs", "likeness"), [("cls", 32, 0.5), ("emb", 12, 0.0)])
+@pytest.mark.parametrize(("head", "epochs", "likeness"), [("cls", 16, 0.2), ("emb", 10, 0.0)])
 def test_a_cross_encoder_learns_the_mean_of_two_teachers(beir, base, tmp_path, head, epochs, likeness):
     teachers, out = [Teacher(), Teacher(shift=4.0)], tmp_path / "student"
     report = distil(
         beir, teacher=teachers, base=base, out=out, loss="mse", depth=40, head=head, epochs=epochs, **QUICK
     )
-    assert losses_fall(report, 0.5)
+    assert losses_fall(report, 0.7)
     assert report["figures"]["mse"] == min(mse for _, mse in report["evaluations"]) < 4
     pairs = [(query.text, item.text) for query in tiny_data.queries()[:20] for item in tiny_data.items()[::7]]
     expected = np.array([np.mean([teacher(query, [item])[0] for teacher in teachers]) for query, item in pairs])

@@ -44,12 +44,14 @@ def load_base(base: str | Path, head: str, markers: Sequence[str], seed: int) ->
             config.crosscut = form
             markers = [form["query_marker"], form["item_marker"], *markers]
             kind = AutoModel
-        model = kind.from_pretrained(location, config=config, use_safetensors=True)
+        # In float32, whatever it was saved in: small steps would be lost in less.
+        model = kind.from_pretrained(location, config=config, use_safetensors=True, dtype=torch.float32)
     if head == "emb" and getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)  # the score does not pass through it
     tokenizer.add_tokens([word for word in markers if word not in tokenizer.get_vocab()], special_tokens=True)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
-        model.resize_token_embeddings(len(tokenizer))
+        with quiet():
+            model.resize_token_embeddings(len(tokenizer))
     ids = tokenizer.convert_tokens_to_ids(list(markers[:2])) if head == "emb" else None
     return Loaded(model, tokenizer, Path(location), 0, tuple(ids) if ids else None)
 

@@ -33,8 +33,9 @@ def load_base(base: str | Path, markers: Sequence[str], max_length: int | None, 
     location = model_location(base)
     torch.manual_seed(seed)
     with loading(location), quiet():
-        # Safetensors only: the older format of weights can run code.
-        encoder = SentenceTransformer(location, device="cpu", model_kwargs={"use_safetensors": True})
+        # Safetensors only: the older format of weights can run code. Float32: small steps would be lost in less.
+        options = {"use_safetensors": True, "dtype": torch.float32}
+        encoder = SentenceTransformer(location, device="cpu", model_kwargs=options)
     model: Any = getattr(encoder[0], "auto_model", None)
     tokenizer: Any = getattr(encoder, "tokenizer", None)
     if model is None or not hasattr(tokenizer, "backend_tokenizer"):
@@ -46,7 +47,8 @@ def load_base(base: str | Path, markers: Sequence[str], max_length: int | None, 
         encoder.append(Normalize())
     tokenizer.add_tokens([word for word in markers if word not in tokenizer.get_vocab()], special_tokens=True)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
-        model.resize_token_embeddings(len(tokenizer))
+        with quiet():
+            model.resize_token_embeddings(len(tokenizer))
     if getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)  # no vector passes through it
     longest = encoder.max_seq_length
