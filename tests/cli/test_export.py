@@ -67,6 +67,39 @@ def test_index_and_search(folder, exported, run):
     assert (folder / "x.index" / stored).read_bytes() == (folder / "y.index" / stored).read_bytes()
 
 
+def test_an_encoder(folder, model, run):
+    """What sentence-transformers saved as an encoder becomes one, which an index opens again by its name."""
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    from sentence_transformers import SentenceTransformer
+
+    parts = [modules.Transformer(str(model)), modules.Pooling(16, "mean")]
+    SentenceTransformer(modules=parts, device="cpu").save("bi-encoder", create_model_card=False)
+    status, out, _ = run("export", "bi-encoder", "--out", "fast.encoder")
+    assert status == 0
+    assert re.fullmatch(r"fast\.encoder: encoder, onnx, fp32, 0\.\d MB\n", out)
+    scorer = ["--scorer", "overlap"]
+    assert run("index", "items.jsonl", "--out", "x.index", *scorer, "--encoder", "fast.encoder")[0] == 0
+    assert json.loads((folder / "x.index" / "index.json").read_text())["encoder"]["name"].endswith("/fast.encoder")
+    search = ["search", "x.index", "flood damage", "-k", 3, "--budget", 10, "--json"]
+    status, out, _ = run(*search)
+    assert (status, len(scores(out))) == (0, 3)
+    assert scores(run(*search, "--encoder", "fast.encoder")[1]) == scores(out)
+
+    for words, message in [
+        (
+            ["index", "items.jsonl", "--out", "y", "--scorer", "fast.encoder"],
+            "exported encoder and cannot serve as s",
+        ),
+        (["export", "fast.encoder", "--out", "y"], "is an exported model already"),
+        (["export", "bi-encoder", "--out", "y", "--label", 0], "is an encoder and has no labels"),
+        ([*search, "--encoder", "bi-encoder"], "the index was built with encoder .*fast.encoder"),
+    ]:
+        status, out, err = run(*words)
+        assert (status, out) == (2, "")
+        assert re.search(f"^crosscut: error: .*{message}", err, re.MULTILINE), err
+    assert not (folder / "y").exists()
+
+
 def test_mistakes(folder, model, exported, run):
     (folder / "notes.txt").write_text("mine")
     (folder / "half.jsonl").write_text('{"id": "1", "text": "blue \\ud83d"}\n')

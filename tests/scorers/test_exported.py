@@ -220,6 +220,7 @@ def test_files_that_no_runtime_reads(copy, backend, name):
         ("[]", "has format None, but this version of crosscut reads format 1: update crosscut, or export"),
         ({"format": 2}, "has format 2, but this version of crosscut reads format 1: update crosscut, or export"),
         ({"backend": "abacus"}, "names the backend 'abacus', but there are only onnx and openvino"),
+        ({"kind": "abacus"}, "names the kind 'abacus', but there are only scorer and encoder"),
         ({"backend": None}, r"crosscut\.json is damaged \(see backend\): export the model again"),
         ({"files": []}, r"is damaged \(see files\)"),
         ({"max_length": "24", "pad": None}, r"is damaged \(see max_length, pad\)"),
@@ -234,6 +235,15 @@ def test_manifests_that_will_not_do(exports, tmp_path, content, message):
         (copy / "crosscut.json").write_text(content)
     with pytest.raises(CrosscutError, match=message):
         as_scorer(copy)
+
+
+def test_the_first_manifests(exported, copy):
+    """Those of crosscut before it exported encoders."""
+    path = copy / "crosscut.json"
+    content = json.loads(path.read_text())
+    assert content.pop("kind") == "scorer" and content.pop("prompts") == {}
+    path.write_text(json.dumps(content))
+    np.testing.assert_array_equal(as_scorer(copy).score(PAIRS), as_scorer(exported).score(PAIRS))
 
 
 @pytest.mark.parametrize(

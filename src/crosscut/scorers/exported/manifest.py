@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from crosscut.errors import CrosscutError
 
@@ -72,12 +72,12 @@ class Manifest:
         if wrong or content.keys() != _FIELDS.keys():
             named = ", ".join(wrong or sorted(content.keys() - _FIELDS.keys()))
             raise CrosscutError(f"{path} is damaged (see {named}): export the model again")
-        manifest = cls(**content)
-        if manifest.backend not in BACKENDS:
-            raise CrosscutError(
-                f"{path} names the backend {manifest.backend!r}, but there are only {' and '.join(BACKENDS)}"
-            )
-        return manifest
+        for key, known in (("kind", get_args(Kind)), ("backend", BACKENDS)):
+            if content[key] not in known:
+                raise CrosscutError(
+                    f"{path} names the {key} {content[key]!r}, but there are only {' and '.join(known)}"
+                )
+        return cls(**content)
 
     def write(self, folder: Path) -> None:
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=2)

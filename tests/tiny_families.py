@@ -1,4 +1,4 @@
-"""Every family of cross-encoders in small: tokenizers trained on a few sentences, models with random weights."""
+"""Every family of models in small: tokenizers trained on a few sentences, models with random weights."""
 
 from __future__ import annotations
 
