@@ -82,9 +82,7 @@ class Bert(torch.nn.Module):  # type: ignore[misc]
         self.embeddings, self.layers = base.embeddings, base.encoder.layer
         self.head, self.first_only = head, first_only
         self.config, self.heads = base.config, base.config.num_attention_heads
-        positions = base.embeddings.position_embeddings
-        # RoBERTa and its kin count positions from the padding index on.
-        self.first_position = 0 if positions.padding_idx is None else positions.padding_idx + 1
+        self.pad = base.embeddings.position_embeddings.padding_idx
         self.shrink: list[torch.Tensor | None] = [None] * len(self.layers)
 
     def smooth(self, samples: Samples) -> None:
@@ -117,7 +115,10 @@ class Bert(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
         parts = self.embeddings
-        positions = parts.position_embeddings.weight[self.first_position :][: ids.shape[1]]
+        positions = parts.position_embeddings.weight[: ids.shape[1]]
+        if self.pad is not None:  # RoBERTa and its kin count positions from there on, without padding
+            real = (ids != self.pad).long()
+            positions = parts.position_embeddings(real.cumsum(1) * real + self.pad)
         x = parts.LayerNorm(parts.word_embeddings(ids) + positions + parts.token_type_embeddings(types))
         hidden = (1.0 - mask[:, None, None].to(x.dtype)) * -10_000.0
         for number in range(len(self.layers) - 1):
