@@ -54,8 +54,11 @@ def test_an_unfinished_build_leaves_only_the_rest(tmp_path):
     assert (finished.pairs_done, finished.calls, finished.seconds) == (finished.pairs, 0, 0.0)
 
 
-def test_overwrite_counts_all_again(tmp_path):
-    fail_in_the_middle(tmp_path / "x")
+def test_overwrite_counts_all_again_but_for_an_unfinished_build(tmp_path):
+    done = fail_in_the_middle(tmp_path / "x")
+    assert estimate(tmp_path / "x", overwrite=True).pairs_done == done > 0
+    assert estimate(tmp_path / "x", overwrite=True, anchor_queries=QUERIES[:3]).pairs_done == 0
+    build(ITEMS, scorer=FakeScorer(), encoder=FakeEncoder(), folder=tmp_path / "x", tile=TILE, **OPTIONS)
     assert estimate(tmp_path / "x", overwrite=True).pairs_done == 0
 
 

@@ -76,7 +76,12 @@ def add_parser(verbs: Verbs) -> None:
         choices=["float16", "int8"],
         help="how scores are stored: int8 takes half of the bytes on disk (default: float16)",
     )
-    add("--overwrite", action="store_true", help="replace the index that is there (default: continue it)")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace the index that is there; a build of the same input and models that was stopped is continued "
+        "all the same",
+    )
     add(
         "--add",
         action="store_true",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from crosscut.types import Item, Query
 if TYPE_CHECKING:
     from crosscut.encoders.base import Encoder
     from crosscut.scorers.base import Scorer
+
+ANY_TILE = (0, 0)
 
 
 def build(
@@ -43,7 +46,8 @@ def build(
 
     Without `folder` the index stays in memory. `anchor_items` of the items, drawn with `seed`, are scored
     against every item as well (for `itemcur` and `fixeditem`). The same call into an unfinished folder
-    continues; into a finished one it calls no model. `overwrite` starts over, whatever index is there.
+    continues; into a finished one it calls no model. `overwrite` replaces whatever index is there, but an
+    unfinished one of the same input and models it continues as well: it may be its own.
     `dtype`, float16 or int8, is how scores are stored. `executor` is where tiles are scored, `tile` their shape
     (anchor queries, items): by default that of the build to be continued, or one that suits the executor.
 
@@ -65,14 +69,14 @@ def build(
         prepare_folder(Path(folder))
         files = DiskFiles(Path(folder))
     with files.lock():
-        if overwrite:
+        manifest = wanted_manifest(scorer, encoder, dtype, tile)
+        if found := to_continue(files, manifest, plan, overwrite):
+            manifest = found
+        else:
+            rows, columns = tile or executor.tile(scorer)
+            manifest = replace(manifest, tile=(int(rows), int(columns)))
             files.remove(MANIFEST)
-        found = read_manifest(files)
-        rows, columns = tile or (found.tile if found else executor.tile(scorer))
-        wanted = wanted_manifest(scorer, encoder, (int(rows), int(columns)), dtype)
-        if found:
-            check_same_build(found, wanted, plan, files.folder)
-        store = Store(files, found or wanted)
+        store = Store(files, manifest)
         if store.manifest.state == "building":
             announce(store, plan)
         write_texts(store, texts)
@@ -108,15 +112,41 @@ def plan_build(
     return plan, texts
 
 
-def wanted_manifest(scorer: Scorer, encoder: Encoder | None, tile: tuple[int, int], dtype: str) -> Manifest:
-    """The manifest that a build begins with."""
+def wanted_manifest(scorer: Scorer, encoder: Encoder | None, dtype: str, tile: tuple[int, int] | None) -> Manifest:
+    """The manifest that a build begins with; without `tile`, one that tiles of any shape suit."""
     options = scorer.options()
     extra = {"scorer_options": options} if options else {}
-    return Manifest(Model.of(scorer), Model.of(encoder) if encoder else None, tile, dtype=dtype, extra=extra)
+    model = Model.of(encoder) if encoder else None
+    return Manifest(Model.of(scorer), model, tile or ANY_TILE, dtype=dtype, extra=extra)
 
 
-def check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder: Path | None) -> None:
-    """Refuse to continue an index that this build would not have begun."""
+def to_continue(files: Files, wanted: Manifest, plan: Contents, overwrite: bool) -> Manifest | None:
+    """The index in the folder, if this build has begun it; None if there is none, or one to overwrite.
+
+    >>> from crosscut.index.manifest import Contents, Manifest
+    >>> to_continue(MemoryFiles(), Manifest(None, None, ANY_TILE), Contents(), overwrite=False) is None
+    True
+    """
+    try:
+        found = read_manifest(files)
+    except CrosscutError:
+        if overwrite:
+            return None
+        raise
+    if found is None or (overwrite and found.state == "complete"):
+        return None
+    differs = _differences(found, wanted, plan)
+    if differs and not overwrite:
+        raise CrosscutError(
+            f"{files.folder} holds an index of something else; what differs: {', '.join(differs)}. "
+            "Use another folder, or overwrite=True to replace it; Index.add and `crosscut index --add` bring more "
+            "items or anchor queries to a finished one"
+        )
+    return None if differs else found
+
+
+def _differences(found: Manifest, wanted: Manifest, plan: Contents) -> list[str]:
+    """What this build would not have begun."""
     there = found.contents if found.state == "complete" else found.pending or Contents()
     differs = [
         f"{what} ({before or 'none'} there, {now or 'none'} here)"
@@ -124,7 +154,7 @@ def check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder: 
             ("scorer", found.scorer, wanted.scorer),
             ("scorer options", found.scorer_options, wanted.scorer_options),
             ("encoder", found.encoder, wanted.encoder),
-            ("tile", found.tile, wanted.tile),
+            ("tile", found.tile, found.tile if wanted.tile == ANY_TILE else wanted.tile),
             ("store", found.dtype, wanted.dtype),
             ("number of items", there.item_count, plan.item_count),
             ("number of anchor queries", there.anchor_count, plan.anchor_count),
@@ -139,9 +169,4 @@ def check_same_build(found: Manifest, wanted: Manifest, plan: Contents, folder: 
             ("anchor items or seed", there.item_anchors, plan.item_anchors),
         ):
             differs += [what] if before != after else []
-    if differs:
-        raise CrosscutError(
-            f"{folder} holds an index of something else; what differs: {', '.join(differs)}. "
-            "Use another folder, or overwrite=True to replace it; Index.add and `crosscut index --add` bring more "
-            "items or anchor queries to a finished one"
-        )
+    return differs

@@ -15,13 +15,13 @@ import numpy as np
 
 from crosscut.data.mentions import item_as_query
 from crosscut.index import manifest as names
-from crosscut.index.build import check_same_build, plan_build, wanted_manifest
+from crosscut.index.build import plan_build, to_continue, wanted_manifest
 from crosscut.index.change import check_models
 from crosscut.index.files import DiskFiles, Files, check_folder
 from crosscut.index.lines import block_of, item_lines, query_lines
 from crosscut.index.manifest import ITEM_ANCHORS, Contents, Manifest
 from crosscut.index.steps import ENCODE_BATCH
-from crosscut.index.store import Store, read_manifest
+from crosscut.index.store import Store
 from crosscut.index.tiles import Grid, missing
 from crosscut.search.learn import FEWEST
 from crosscut.types import Item, Query
@@ -96,14 +96,12 @@ def estimate_build(
     check_folder(Path(folder))
     plan, texts = plan_build(items, anchor_queries, anchor_items, seed)
     files = DiskFiles(Path(folder))
-    found = None if overwrite else read_manifest(files)
-    wanted = wanted_manifest(scorer, encoder, found.tile if found else (1, 1), dtype)
-    if found:
-        check_same_build(found, wanted, plan, files.folder)
+    wanted = wanted_manifest(scorer, encoder, dtype, tile=None)
+    found = to_continue(files, wanted, plan, overwrite)
     drawn = json.loads(texts[ITEM_ANCHORS])["positions"] if anchor_items else []
     subjects = [query.text for query in anchor_queries]
     subjects += [item_as_query(items[position].content) for position in drawn]
-    task = _Task(files if found else None, wanted, plan, items, anchor_queries, subjects)
+    task = _Task(files if found else None, found or wanted, plan, items, anchor_queries, subjects)
     return _estimate(task, Path(folder), scorer, encoder, workers, limit)
 
 
