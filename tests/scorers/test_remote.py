@@ -318,6 +318,7 @@ def changed(change):
         (lambda found: [{"index": result["index"]} for result in found], "list of objects with index and"),
         (lambda found: [{**result, "index": None} for result in found], "list of objects with index and"),
         (lambda found: [dict.fromkeys(result) for result in found], "list of objects with index and"),
+        (lambda found: [dict.fromkeys(result, 10**400) for result in found], "list of objects with index and"),
         (lambda found: [1, 2, 3], "list of objects with index and"),
         (lambda found: None, "list of objects with index and"),
         (lambda found: "no", "list of objects with index and"),
@@ -334,6 +335,14 @@ def test_an_answer_must_have_every_index_once_and_a_number(server, make, change,
 def test_an_answer_that_is_not_json(server, make):
     server.habit = says(200, b"<html>welcome</html>")
     with pytest.raises(CrosscutError, match=r"not JSON \('<html>welcome</html>'\): check that a rerank server"):
+        make(server).score(PAIRS)
+
+
+@both
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_that_is_nested_too_deeply(server, make, status):
+    server.habit = says(status, b"[" * 200_000)
+    with pytest.raises(CrosscutError, match=r"not JSON \('\[\[" if status == 200 else r"answered 400 \(\[\["):
         make(server).score(PAIRS)
 
 
@@ -384,6 +393,30 @@ def test_names_that_are_none(name, message):
     with pytest.raises(CrosscutError, match=message) as error:
         as_scorer(name)
     assert "5ecret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "value"),
+    [
+        ("http://☃.com", None, ""),
+        ("http://xn--", None, ""),
+        ("http://localhost:1", "HTTP_PROXY", "foo:bar"),
+        ("http://localhost:1", "HTTP_PROXY", "ftp://foo"),
+        ("http://localhost:1", "ALL_PROXY", "socks9://localhost:1"),
+        ("http://localhost:1", "SSL_CERT_FILE", "/no/such/file"),
+    ],
+)
+@pytest.mark.filterwarnings("error")  # of work that was begun and never waited for
+def test_what_cannot_even_be_asked_is_an_error_to_read(url, variable, value, monkeypatch):
+    if variable:
+        monkeypatch.setenv(variable, value)
+    scorer = as_scorer(f"tei:{url}", **FAST)
+    for ask in (scorer.digest, lambda: scorer.score(PAIRS)):
+        with pytest.raises(CrosscutError, match=rf"{url} cannot be asked \(.*check the address"):
+            ask()
+    with pytest.raises(CrosscutError, match="pair 0: its item is of type NoneType"):
+        scorer.score([("q", None)])
+    gc.collect()
 
 
 @pytest.mark.parametrize(

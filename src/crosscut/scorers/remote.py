@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from crosscut.errors import CrosscutError
-from crosscut.scorers.base import Pair, Scorer
+from crosscut.scorers.base import Pair, Scorer, bad_text
 from crosscut.scorers.remote_http import HttpServer, Refused, all_of
 
 
@@ -80,6 +80,8 @@ class RemoteScorer(Scorer):
         return self.batch_size
 
     def _score(self, pairs: Sequence[Pair]) -> np.ndarray:
+        if problem := bad_text(pairs):  # or else the server would be blamed
+            raise CrosscutError(problem)
         return self._server.run(lambda: self._score_all(pairs))
 
     async def _score_all(self, pairs: Sequence[Pair]) -> np.ndarray:
@@ -248,7 +250,7 @@ def _in_order(results: Any, key: str, count: int, url: str) -> list[float]:
         scores = [(entry["index"], entry[key]) for entry in results]
         indexes = sorted(index for index, _ in scores)
         values = [float(score) for _, score in sorted(scores)]
-    except (TypeError, KeyError, ValueError) as error:
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise CrosscutError(f"{url} did not answer with a list of objects with index and {key}") from error
     if indexes != list(range(count)):
         raise CrosscutError(

@@ -72,12 +72,22 @@ class HttpServer:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of `work()`, which asks the server as it likes, from any thread."""
-        future = asyncio.run_coroutine_threadsafe(work(), self._connected().loop)
         try:
-            return future.result()
-        except BaseException:  # Ctrl-C above all: requests under way are dropped, waits are ended
-            future.cancel()
+            connection = self._connected()
+            future = asyncio.run_coroutine_threadsafe(work(), connection.loop)
+            try:
+                return future.result()
+            except BaseException:  # Ctrl-C above all: requests under way are dropped, waits are ended
+                future.cancel()
+                raise
+        except CrosscutError:
             raise
+        except Exception as error:  # of many kinds: a host that is none, a proxy that is none, no certificates
+            problem = self._cleaned(f"{type(error).__name__}: {error}")
+            raise CrosscutError(
+                f"{self.url} cannot be asked ({problem}): check the address, "
+                "and the variables HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE where they are set"
+            ) from error
 
     async def ask(self, method: str, path: str = "", body: Any = None) -> Any:
         """The JSON that the server answers."""
@@ -133,7 +143,7 @@ class HttpServer:
     def _json(self, response: httpx.Response) -> Any:
         try:
             return response.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CrosscutError(
                 f"{response.url} answered with something that is not JSON ({self._cleaned(response.text)!r}): "
                 "check that a rerank server is at this address"
@@ -228,9 +238,9 @@ def _message(text: str) -> str:
     """The server's own words: each kind of server puts them under another key."""
     try:
         found = json.loads(text)
-    except ValueError:
+        for key in ("error", "message", "detail"):
+            if isinstance(found, dict) and key in found:
+                found = found[key]
+        return found if isinstance(found, str) else json.dumps(found)
+    except (ValueError, RecursionError):
         return text
-    for key in ("error", "message", "detail"):
-        if isinstance(found, dict) and key in found:
-            found = found[key]
-    return found if isinstance(found, str) else json.dumps(found)
