@@ -1,6 +1,7 @@
 """What each verb does, in the shapes that scripts rely on."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -74,6 +75,27 @@ def test_search_as_json(run, index):
     assert list(result["hits"][0]) == ["rank", "id", "score", "text"]
     assert list(result["seconds"]) == ["scoring", "fitting", "selecting"]
     assert (result["hits"][0]["id"], result["calls"], len(result["hits"])) == ("a7", 40, 2)
+
+
+def test_a_scorer_of_the_users_own_class_is_taken_as_it_is(run, folder, monkeypatch):
+    monkeypatch.delitem(sys.modules, "my_class", raising=False)
+    (folder / "my_class.py").write_text(
+        "from crosscut.scorers import Scorer\n"
+        "class Length(Scorer):\n"
+        "    name = 'length'\n"
+        "    def _score(self, pairs):\n"
+        "        return [len(item) for _, item in pairs]\n"
+        "scorer = Length()\n"
+    )
+    own = ["--scorer", "python:my_class:scorer"]
+    status, out, _ = run("index", "items.jsonl", "--out", "x", *own, "--anchor-queries", "queries.txt", "--json")
+    assert (status, json.loads(out)["scorer"], json.loads(out)["calls"]) == (0, "length", 120)
+    assert json.loads(run("search", "x", "flood", *own, "--json")[1])["hits"][0]["score"] > 30
+    assert run("rerank", "flood", "--items", "items.jsonl", *own)[0] == 0
+    status, _, err = run("search", "x", "flood")
+    assert status == 2 and "built with scorer 'length'" in err
+    status, _, err = run("search", "x", "flood", *own, "--scorer-option", "label=1")
+    assert status == 2 and "a ready scorer takes no options, but got label" in err
 
 
 def test_search_with_a_model_object_of_the_users_own(run, folder):

@@ -30,7 +30,7 @@ def load_scorer(
     >>> load_scorer("overlap").name
     'python:crosscut.scorers.overlap:overlap'
     """
-    from crosscut.scorers import option_types, scorer_again
+    from crosscut.scorers import Scorer, option_types, scorer_again
 
     if name is None:
         raise CrosscutError(
@@ -39,7 +39,8 @@ def load_scorer(
         )
     name = BUILT_IN.get(name, name)
     model = _import(name) if name.startswith(PYTHON) else _findable(name)
-    named = {"name": name} if name.startswith(PYTHON) else {}
+    # A ready scorer has a name of its own.
+    named = {"name": name} if name.startswith(PYTHON) and not isinstance(model, Scorer) else {}
     return scorer_again(model, built_with or {}, **(typed_options(options, option_types(model)) | named))
 
 
