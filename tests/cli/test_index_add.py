@@ -136,6 +136,16 @@ def test_a_dry_run_for_several_workers(run, folder):
     assert cost["seconds"] == pytest.approx(120 / cost["pairs_per_second"] / 4)
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_what_the_workers_cannot_have_a_dry_run_refuses_too(run, folder, dry):
+    (folder / "my_scorers.py").write_text("length = lambda query, texts: [float(len(text)) for text in texts]\n")
+    command = ["index", "items.jsonl", "--out", "x", "--scorer", "python:my_scorers:length", *dry]
+    status, out, err = run(*command, "--anchor-queries", "queries.txt", "--executor", "processes")
+    assert (status, out) == (2, "")
+    assert "cannot be sent to another process" in err and "tiles are done" not in err
+    assert not (folder / "x").exists()
+
+
 def test_a_dry_run_of_what_is_done_already(run, built, folder):
     before = sorted((folder / "x").rglob("*"))
     command = ["index", "few.jsonl", "--out", "x", *SCORER, "--anchor-queries", "queries.txt", "--dry-run"]

@@ -68,6 +68,19 @@ def test_functions_travel_by_name_and_what_has_none_does_not():
         build(ITEMS, scorer=as_scorer(lambda query, texts: [0.0]), executor=ProcessExecutor(1), **OPTIONS)
 
 
+def test_what_cannot_be_sent_is_refused_before_anything_is_written(tmp_path):
+    scorer = as_scorer(lambda query, texts: [0.0 for _ in texts])
+    refused = pytest.raises(CrosscutError, match="<lambda> cannot be sent")
+    with refused:
+        build(ITEMS, scorer=scorer, folder=tmp_path / "x", executor=ProcessExecutor(1), **OPTIONS)
+    assert not (tmp_path / "x").exists()
+    store = build(ITEMS, scorer=scorer, folder=tmp_path / "x", **OPTIONS)
+    before = tree(tmp_path / "x")
+    with refused:
+        add_items(store, make_items(4, "n"), scorer=scorer, executor=ProcessExecutor(1))
+    assert tree(tmp_path / "x") == before
+
+
 @linux
 @pytest.mark.parametrize("deaths", [1, TRIES - 1])
 def test_a_lost_worker_costs_no_more_than_its_tile(tmp_path, expected, deaths):

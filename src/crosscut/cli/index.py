@@ -269,6 +269,7 @@ def _dry_run(
     from crosscut.cli.dry_run import print_estimate
     from crosscut.index.estimate import estimate_addition, estimate_build
 
+    executor.check(scorer)
     workers = executor.count(scorer)
     if store:
         cost = estimate_addition(store, items, queries, scorer=scorer, encoder=encoder, workers=workers)

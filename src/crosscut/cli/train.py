@@ -217,12 +217,13 @@ def _finish(parser: argparse.ArgumentParser, train: Callable[[dict[str, Any]], d
     group = parser.add_argument_group("settings")
     for field in fields(Settings):
         flag = f"--{field.name.replace('_', '-')}"
-        text = HELP[field.name] + ("" if field.default in (None, False) else f" (default: {field.default})")
+        is_plain = field.default is None or field.default is False
+        text = HELP[field.name] + ("" if is_plain else f" (default: {field.default})")
         if field.default is False:
             group.add_argument(flag, action="store_true", help=text)
         else:
             kind = float if "float" in str(field.type) else int if "int" in str(field.type) else str
-            group.add_argument(flag, type=kind, metavar=kind.__name__[0].upper(), help=text)
+            group.add_argument(flag, type=kind, metavar={int: "N", float: "X", str: "NAME"}[kind], help=text)
     add = parser.add_argument
     add("--licence", metavar="NAME", help="of the model, for its card, such as apache-2.0")
     add("--overwrite", action="store_true", help="begin anew, whatever model is there (default: continue)")

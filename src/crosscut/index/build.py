@@ -64,6 +64,7 @@ def build(
     if dtype not in FORMATS:
         raise CrosscutError(f"scores are stored as {' or '.join(FORMATS)}, not as {dtype!r}")
     executor = as_executor(executor)
+    executor.check(scorer)
     files: Files = MemoryFiles()
     if folder is not None:
         prepare_folder(Path(folder))

@@ -117,7 +117,9 @@ def repair(
     """
     with store.changing() as manifest:
         check_models(manifest, scorer, encoder)
-        compute(store, manifest.contents, scorer, encoder, as_executor(executor), progress)
+        executor = as_executor(executor)
+        executor.check(scorer)
+        compute(store, manifest.contents, scorer, encoder, executor, progress)
 
 
 def _add(
@@ -132,9 +134,11 @@ def _add(
     check_models(store.manifest, scorer, encoder)
     if not all(block.count for block in added.segments + added.anchors):
         return
+    executor = as_executor(executor)
+    executor.check(scorer)
     announce(store, added)
     write_texts(store, texts)
-    compute(store, store.manifest.contents + added, scorer, encoder, as_executor(executor), progress)
+    compute(store, store.manifest.contents + added, scorer, encoder, executor, progress)
     commit(store)
 
 

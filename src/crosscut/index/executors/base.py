@@ -54,6 +54,10 @@ class Executor(ABC):
     def count(self, scorer: Scorer) -> int:
         """How many workers there will be."""
 
+    @abstractmethod
+    def check(self, scorer: Scorer) -> None:
+        """Refuse a scorer that no worker could be given, before anything is begun."""
+
     def device(self, scorer: Scorer) -> str:
         """Where the model will run: "cuda", "cpu", or "" where there is no telling."""
         return str(getattr(scorer, "device", "")).partition(":")[0]

@@ -20,6 +20,9 @@ class LocalExecutor(Executor):
     1
     """
 
+    def check(self, scorer: Scorer) -> None:
+        pass  # it stays where it is
+
     def count(self, scorer: Scorer) -> int:
         return 1
 

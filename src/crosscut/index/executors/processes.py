@@ -41,6 +41,9 @@ class ProcessExecutor(Executor):
         crew = _Processes(Worker.of(scorer), self.count(scorer), self._gpus(scorer))
         return share_out(crew, scorer, tasks)
 
+    def check(self, scorer: Scorer) -> None:
+        Worker.of(scorer)
+
     def count(self, scorer: Scorer) -> int:
         return self.workers or len(self._gpus(scorer)) or min(len(_cores()), MOST)
 

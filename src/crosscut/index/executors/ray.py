@@ -49,6 +49,9 @@ class RayExecutor(Executor):
             worker = Worker.of(scorer, ray.cloudpickle.dumps)
             yield from share_out(_Actors(ray, worker, *self._share(ray), self.patience), scorer, tasks)
 
+    def check(self, scorer: Scorer) -> None:
+        Worker.of(scorer, _ray().cloudpickle.dumps)
+
     def count(self, scorer: Scorer) -> int:
         with _connected(self.address) as ray:
             return self._share(ray)[0]
@@ -111,14 +114,19 @@ def _share(nodes: list[dict[str, float]], workers: int | None) -> tuple[int, dic
     return count, {"num_cpus": max(1, min(cores) // math.ceil(count / len(cores)))}
 
 
-@contextmanager
-def _connected(address: str | None) -> Iterator[Any]:
-    """Ray, connected for as long as it is needed."""
+def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError as error:
         raise CrosscutError('the executor ray needs more packages: pip install "crosscut[ray]"') from error
+    return ray
+
+
+@contextmanager
+def _connected(address: str | None) -> Iterator[Any]:
+    """Ray, connected for as long as it is needed."""
+    ray = _ray()
     if ray.is_initialized():
         yield ray
         return
