@@ -61,15 +61,13 @@ def add_parser(verbs: Verbs) -> None:
     add(
         "--anchor-items",
         type=at_least(0),
-        default=0,
         metavar="N",
-        help="score N items against every item, for itemcur and fixeditem (default: %(default)s)",
+        help="score N items against every item, for itemcur and fixeditem (default: 0)",
     )
     add(
         "--lexical",
         choices=["bm25", "tfidf", "none"],
-        default="bm25",
-        help="how words are weighted (default: %(default)s)",
+        help="how words are weighted (default: bm25)",
     )
     add(
         "--store",
@@ -96,9 +94,8 @@ def add_parser(verbs: Verbs) -> None:
     add(
         "--seed",
         type=at_least(0),
-        default=0,
         metavar="S",
-        help="seed that draws the anchor items (default: %(default)s)",
+        help="seed that draws the anchor items (default: 0)",
     )
     add(
         "--executor",
@@ -173,8 +170,9 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise CrosscutError("no items are given: name a file or folder of them, or - for stdin")
     if args.add and args.items is args.anchor_queries is None:
         raise CrosscutError("nothing is given to add: name a file of items, or --anchor-queries FILE, or both")
-    for flag in ("overwrite", "store", "anchor_items"):
-        if args.add and getattr(args, flag):
+    for flag in ("overwrite", "store", "anchor_items", "lexical", "seed"):
+        given = getattr(args, flag)
+        if args.add and given is not None and given is not False:  # 0 may be given too
             raise CrosscutError(
                 f"--add leaves the index as it was built: it does not go with --{flag.replace('_', '-')}"
             )
@@ -222,11 +220,11 @@ def _build(
         anchor_queries=queries,
         encoder=encoder,
         path=args.out,
-        lexical=None if args.lexical == "none" else args.lexical,
-        anchor_items=args.anchor_items,
+        lexical=None if args.lexical == "none" else args.lexical or "bm25",
+        anchor_items=args.anchor_items or 0,
         overwrite=args.overwrite,
         progress=True,
-        seed=args.seed,
+        seed=args.seed or 0,
         store=args.store or "float16",
         executor=executor,
     )
@@ -280,8 +278,8 @@ def _dry_run(
             folder=args.out,
             encoder=encoder,
             anchor_queries=queries,
-            anchor_items=args.anchor_items,
-            seed=args.seed,
+            anchor_items=args.anchor_items or 0,
+            seed=args.seed or 0,
             overwrite=args.overwrite,
             dtype=args.store or "float16",
             workers=workers,
