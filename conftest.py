@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 EXPORT = ["export/graph", "export/onnx", "export/openvino", "export/sources"]
-TRAIN = ["train/callbacks", "train/pairs", "train/students", "train/trainer", "train/vectors"]
+TRAIN = ["train/callbacks", "train/pairs", "train/process", "train/students", "train/trainer", "train/vectors"]
 NEEDS = {
     "torch": ["scorers/packed", "scorers/torch_models", "scorers/kernels", *EXPORT, *TRAIN],
     "accelerate": TRAIN,

@@ -228,6 +228,48 @@ def test_overwrite_begins_anew(beir, base, tmp_path):
     assert not (out / "checkpoints").exists()
 
 
+def test_a_run_that_was_killed_at_its_very_end(beir, base, tmp_path, monkeypatch):
+    """All steps are done, but the model is not yet in its place; and the folder is moved before it goes on."""
+    from crosscut.train import folder
+
+    out, settings = tmp_path / "model", {"base": base, "steps": 10, "eval_every": 4, **QUICK}
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder, "finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train_cross_encoder(beir, out=out, **settings)
+    monkeypatch.undo()
+    assert [path.name for path in out.iterdir()] == ["checkpoints"]
+    moved = tmp_path / "moved"
+    out.rename(moved)
+    with interrupted_after(step=1):  # not a single step is left
+        report = train_cross_encoder(beir, out=moved, **settings)
+    whole = train_cross_encoder(beir, out=tmp_path / "whole", **settings)
+    assert report == whole
+    scores = [as_scorer(path, device="cpu").score(PAIRS) for path in (moved, tmp_path / "whole")]
+    np.testing.assert_allclose(*scores, atol=1e-5)
+
+
+def test_a_move_that_was_stopped_is_finished(beir, base, tmp_path, monkeypatch):
+    from crosscut.train import folder
+
+    out = tmp_path / "model"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder, "remove", killed)  # the last thing of all
+    with pytest.raises(KeyboardInterrupt):
+        train_cross_encoder(beir, base=base, out=out, steps=2, **QUICK)
+    monkeypatch.undo()
+    (out / "README.md").rename(out / "checkpoints" / "finished" / "README.md")
+    report = train_cross_encoder(beir, base=base, out=out, steps=2, **QUICK)
+    assert report["steps"] == 2
+    assert (out / "README.md").exists() and not (out / "checkpoints").exists()
+
+
 def test_a_strangers_folder_is_left_alone(beir, base, tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     for overwrite in (False, True):

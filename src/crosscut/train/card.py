@@ -65,7 +65,8 @@ def write_card(
     head += [f"base_model: {base}"] if not Path(base).is_dir() else []
     head += [f"library_name: {library}", f"pipeline_tag: {pipeline}", "tags:", "- crosscut"]
     figures = [f"| {name} | {value:.4f} |" for name, value in report["figures"].items()]
-    settings = [f"| {name} | {_plain(value)} |" for name, value in arguments.items() if value is not None]
+    public = {name: _public(value) for name, value in arguments.items() if value is not None}
+    settings = [f"| {name} | {', '.join(v) if isinstance(v, list) else v} |" for name, v in public.items()]
     lines = ["---", *head, "---", "", "# Trained with crosscut", "", about, "", "```python", example + "```", ""]
     if kind != "encoder":
         limits = [f"{n}={arguments[n]}" for n in ("query_tokens", "item_tokens", "max_length") if arguments.get(n)]
@@ -87,12 +88,14 @@ def write_card(
     ]
     with atomic_write(folder / "README.md") as file:
         file.write("\n".join(lines) + "\n")
-    write_json(folder / RECORD, {"arguments": dict(arguments), "licence": licence, **report})
+    write_json(folder / RECORD, {"arguments": public, "licence": licence, **report})
 
 
-def _plain(value: Any) -> str:
+def _public(value: Any) -> Any:
     """A path may say more than its owner wants to publish: its last part is enough."""
     if isinstance(value, list | tuple):
-        return ", ".join(map(_plain, value))
-    text = str(value)
-    return Path(text).name if text.startswith(("/", "./", "../", "~")) else text
+        return [str(_public(one)) for one in value]
+    if not isinstance(value, str):
+        return value
+    kind, colon, path = value.rpartition(":")  # encoder:MODEL
+    return kind + colon + Path(path).name if path.startswith(("/", "./", "../", "~")) else value

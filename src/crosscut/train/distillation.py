@@ -75,7 +75,7 @@ def distil(
         raise CrosscutError("candidates are all items, or come from other sources, not both")
     chosen = Settings.of(settings)
     with needs_extra("train", "training"):
-        from crosscut.train import pairs, students, trainer, vectors
+        from crosscut.train import pairs, process, students, trainer, vectors
     teachers = [as_teacher(one) for one in (teacher if isinstance(teacher, list | tuple) else [teacher])]
     if not teachers:
         raise CrosscutError("there is no teacher: name at least one")
@@ -103,8 +103,8 @@ def distil(
         if ALL not in sources:
             groups = draw_groups(examples, sources, depth - 1, depth, chosen.seed)
             drawn = np.stack([groups[query].items for query in range(len(examples))])
-        process = (arguments.process_index, arguments.world_size)
-        taught = ask(teachers, examples, drawn, keep, cache, process=process, wait=trainer.wait, progress=progress)
+        place = (arguments.process_index, arguments.world_size)
+        taught = ask(teachers, examples, drawn, keep, cache, process=place, wait=process.wait, progress=progress)
         return TaughtRows(taught, count, chosen.seed)
 
     def make_pairs(work: Path, arguments: Any) -> Any:

@@ -16,7 +16,8 @@ from crosscut.scorers.tokens import PairTokens, TokenPairs, length_batches
 from crosscut.scorers.torch_models import Loaded, longest
 from crosscut.train.data import Examples
 from crosscut.train.negatives import Row
-from crosscut.train.trainer import Batch, Rows, Spread, Task, quiet
+from crosscut.train.process import quiet
+from crosscut.train.trainer import Batch, Rows, Spread, Task
 
 HEADS = ("cls", "emb")
 MARKERS = ("[QUERY]", "[ITEM]")
@@ -85,11 +86,11 @@ class PairScores(torch.nn.Module):
 
     def __init__(self, loaded: Loaded, query_mark: int) -> None:
         super().__init__()
-        self.model = loaded.model
+        self.inner = loaded.model
         self._query_mark = query_mark
         self._marked = loaded.markers is not None
         for name in ("classifier", "score"):
-            if (head := getattr(self.model, name, None)) is not None:
+            if (head := getattr(self.inner, name, None)) is not None:
                 head.forward = _in_float32(head.forward)
 
     def forward(self, chunks: list[Batch], order: torch.Tensor) -> torch.Tensor:
@@ -99,7 +100,7 @@ class PairScores(torch.nn.Module):
 
     def _score(self, chunk: Batch) -> torch.Tensor:
         marks = chunk.pop("item_marks")
-        output = self.model(**chunk)
+        output = self.inner(**chunk)
         if not self._marked:
             return output.logits[:, 0].float()
         state = output.last_hidden_state.float()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from crosscut.errors import CrosscutError
@@ -46,7 +47,7 @@ class Settings:
     split: str = "train"
     dev: str | None = None
     dev_queries: int = 1000
-    items: str | None = None
+    items: str | Path | None = None
     window: int = 32
 
     def __post_init__(self) -> None:
@@ -89,7 +90,8 @@ dev_queries, items, window
         >>> Settings(seed=3).record()["seed"]
         3
         """
-        return {name: value for name, value in asdict(self).items() if name not in ("device", "compile")}
+        kept = {name: value for name, value in asdict(self).items() if name not in ("device", "compile")}
+        return kept | {"items": None if self.items is None else str(self.items)}
 
     def steps_per_epoch(self, queries: int, processes: int = 1) -> int:
         """Optimiser steps in a pass over so many queries.

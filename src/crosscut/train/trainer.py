@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from accelerate.utils import gather_object
 from safetensors.torch import load_model, save_model
-from transformers import PrinterCallback, Trainer, TrainingArguments
-from transformers.utils import logging
+from transformers import PrinterCallback, Trainer, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 
 from crosscut.errors import CrosscutError
 from crosscut.train import folder
 from crosscut.train.callbacks import Flow, Progress
 from crosscut.train.card import write_card
+from crosscut.train.process import stopping, wait
 from crosscut.train.settings import Settings
 
 WEIGHTS = "model.safetensors"
@@ -101,10 +99,11 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
     arguments = training_arguments(order, task)
     is_main = arguments.process_index == 0
     with arguments.main_process_first(local=False):
-        work = folder.begin(order.out, order.record, order.overwrite and is_main)
+        work = folder.begin(order.out.resolve(), order.record, order.overwrite and is_main)
     if folder.is_moving(work):
         if is_main:
             folder.finish(order.out, lambda _: None)
+        wait()
         return folder.read_json(order.out / folder.RECORD)
     try:
         made = make(work, arguments)
@@ -112,10 +111,11 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
         if is_main:
             folder.abandon(order.out)
         raise
+    if order.settings.compile:
+        made.module.inner.compile(dynamic=True)
     trainer = TaskTrainer(made, arguments, order.progress)
-    checkpoint = folder.last_checkpoint(work)
-    with _stopping(trainer):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with stopping(trainer):
+        trainer.run(work)
     report = _report(trainer)
     if is_main:
 
@@ -124,7 +124,7 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
             write_card(to, order.kind, order.record, report, order.licence)
 
         folder.finish(order.out, save)
-    trainer.accelerator.wait_for_everyone()
+    wait()
     return report
 
 
@@ -143,7 +143,7 @@ def _report(trainer: TaskTrainer) -> dict[str, Any]:
 
 def training_arguments(order: Order, task: type[Task]) -> TrainingArguments:
     """Our settings in transformers' words."""
-    settings, work = order.settings, order.out / folder.WORK
+    settings, work = order.settings, order.out.resolve() / folder.WORK
     use_cpu = settings.device == "cpu" or not torch.cuda.is_available()
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise CrosscutError("there is no GPU that torch can use: leave device out, or set it to cpu")
@@ -163,7 +163,6 @@ def training_arguments(order: Order, task: type[Task]) -> TrainingArguments:
         "seed": settings.seed,
         "bf16": bf16,
         "use_cpu": use_cpu,
-        "torch_compile": settings.compile,
         "eval_strategy": "steps",
         "save_strategy": "steps",
         "save_total_limit": 2,  # the best and the last
@@ -209,6 +208,27 @@ class TaskTrainer(Trainer):
         )
         self.remove_callback(PrinterCallback)
 
+    def run(self, work: Path) -> None:
+        """Train, from the last checkpoint in `work` if there is one."""
+        checkpoint = folder.last_checkpoint(work)
+        if checkpoint is None:
+            self.train()
+            return
+        path = str(checkpoint / TRAINER_STATE_NAME)
+        state = TrainerState.load_from_json(path)
+        # Where it lay when it was written; the folder may have been moved since.
+        state.best_model_checkpoint = str(work / f"checkpoint-{state.best_global_step}")
+        if not Path(state.best_model_checkpoint).is_dir():
+            state.best_model_checkpoint = state.best_metric = state.best_global_step = None
+        with self.args.main_process_first(local=False):
+            if self.args.process_index == 0:
+                state.save_to_json(path)
+        if state.global_step < self.args.max_steps or state.best_model_checkpoint is None:
+            self.train(resume_from_checkpoint=str(checkpoint))
+        else:  # the run had ended, and only its result was not written
+            self.state = state
+            self._load_best_model()
+
     def compute_loss(
         self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
@@ -251,48 +271,3 @@ class TaskTrainer(Trainer):
                 f"the checkpoint {checkpoint} is damaged, or of another architecture than the model that is "
                 "trained: remove it, or set overwrite=True to begin anew"
             ) from error
-
-
-@contextmanager
-def _stopping(trainer: TaskTrainer) -> Iterator[None]:
-    """The first Ctrl-C, or a request to end, is obeyed after the step, with a checkpoint; the second at once.
-
-    Several processes would not stop after the same step: there a run loses the steps since its last checkpoint.
-    """
-
-    def stop(number: int, frame: Any) -> None:
-        if trainer.stop:
-            raise KeyboardInterrupt
-        trainer.stop = True
-
-    signals = (signal.SIGINT, signal.SIGTERM) if trainer.args.world_size == 1 else ()
-    try:
-        before = {number: signal.signal(number, stop) for number in signals}
-    except ValueError:  # not in the main thread, where no signal arrives
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if trainer.stop and trainer.state.global_step < trainer.state.max_steps:
-        raise KeyboardInterrupt
-
-
-def wait() -> None:
-    """Until all processes have come here."""
-    PartialState().wait_for_everyone()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """transformers without its bars, and without its remark that a new head is new."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -19,7 +19,8 @@ from crosscut.scorers.tokens import length_batches
 from crosscut.train.data import Examples
 from crosscut.train.negatives import Groups, Row, dense_blocks, mine
 from crosscut.train.pairs import CHUNK, WASTE, to_device
-from crosscut.train.trainer import Batch, Rows, Spread, Task, quiet
+from crosscut.train.process import quiet
+from crosscut.train.trainer import Batch, Rows, Spread, Task
 
 KS = (1, 10, 100)
 PROMPTS = {"query": ("query",), "item": ("document", "passage", "corpus")}
@@ -65,6 +66,11 @@ class Vectors(torch.nn.Module):
     def __init__(self, encoder: Any) -> None:
         super().__init__()
         self.encoder = encoder
+
+    @property
+    def inner(self) -> Any:
+        """The model without pooling."""
+        return self.encoder[0].auto_model
 
     def forward(self, chunks: list[Batch], order: torch.Tensor) -> torch.Tensor:
         """Vectors (float32) in the order of the texts; `order`: which text each row of the chunks is."""
