@@ -274,6 +274,13 @@ def test_the_error_counts_tiles(tmp_path):
         build(ITEMS, scorer=scorer, folder=tmp_path, **OPTIONS)
 
 
+def test_where_nothing_is_done_nothing_is_said_of_it(tmp_path):
+    scorer = FakeScorer(fail_at=1)
+    scorer.error = CrosscutError("boom")
+    with pytest.raises(CrosscutError, match="^boom$"):
+        build(ITEMS, scorer=scorer, folder=tmp_path, **OPTIONS)
+
+
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", None])
 def test_damaged_tile_is_scored_again(tmp_path, damage):
     scorer = FakeScorer(fail_at=5)

@@ -173,12 +173,12 @@ def _fill_all(
                 if not left[grid]:
                     finish(store.files, grid)
     except CrosscutError as error:
-        if store.folder is None:
-            raise
         total = sum(len(grid.tiles()) for grid in grids)
+        done = total - sum(left.values())
+        if store.folder is None or not done:  # nothing to continue from
+            raise
         raise CrosscutError(
-            f"{error} ({total - sum(left.values())} of {total} tiles are done and kept: "
-            "the same call continues from there)"
+            f"{error} ({done} of {total} tiles are done and kept: the same call continues from there)"
         ) from error
 
 
