@@ -277,7 +277,7 @@ def test_the_error_counts_tiles(tmp_path):
 def test_where_nothing_is_done_nothing_is_said_of_it(tmp_path):
     scorer = FakeScorer(fail_at=1)
     scorer.error = CrosscutError("boom")
-    with pytest.raises(CrosscutError, match="^boom$"):
+    with pytest.raises(CrosscutError, match=r"^boom$"):
         build(ITEMS, scorer=scorer, folder=tmp_path, **OPTIONS)
 
 
