@@ -184,11 +184,15 @@ def test_what_kind_a_folder_is(models, tmp_path):
     from crosscut.export.sources import load_source
 
     assert load_source(str(models["mean"]), None).kind == "encoder"
-    (models["mean"] / "config_sentence_transformers.json").rename(tmp_path / "kept")
-    try:  # as it was saved before there were other kinds
-        assert load_source(str(models["mean"]), None).kind == "encoder"
-    finally:
-        (tmp_path / "kept").rename(models["mean"] / "config_sentence_transformers.json")
+    old = shutil.copytree(models["mean"], tmp_path / "old")  # as it was saved when there was no other kind
+    (old / "config_sentence_transformers.json").unlink()
+    parts = json.loads((old / "modules.json").read_text())
+    for part in parts:
+        part["type"] = "sentence_transformers.models." + part["type"].rpartition(".")[2]
+    (old / "modules.json").write_text(json.dumps(parts))
+    (old / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 16, "do_lower_case": True}))
+    source = load_source(str(old), None)
+    assert (source.kind, source.max_length, source.prompts) == ("encoder", 16, {"query": "", "item": ""})
     plain = save(tmp_path / "plain")
     assert load_source(str(plain), None).kind == "scorer"
     sentence_transformers.CrossEncoder(str(plain), device="cpu").save(str(tmp_path / "saved"))
