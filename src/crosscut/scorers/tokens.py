@@ -209,18 +209,28 @@ class TokenPairs:
 
     def rows(self, positions: np.ndarray, pad: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ids, token types and mask of some pairs (pairs × longest), filled up on the right with `pad`."""
-        lengths = self.lengths[positions]
+        lengths, rows = self.lengths[positions], np.arange(len(positions))
+        queries, items = self.query_lengths[positions], self.item_lengths[positions]
         shape = (len(positions), int(lengths.max(initial=0)))
         ids, types = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
-        for row, p in enumerate(positions):
-            query = self._ids(self.queries[p], self.query_lengths[p])
-            item = self._ids(self.items[p], self.item_lengths[p])
-            ids[row, : lengths[row]], types[row, : lengths[row]] = self.template.fill(query, item)
+        template, column = self.template, np.zeros(len(positions), np.int64)
+        texts = (
+            (self.starts[self.queries[positions]], queries, template.query_type),
+            (self.starts[self.items[positions]], items, template.item_type),
+            (np.zeros_like(lengths), np.zeros_like(lengths), 0),  # after the last special tokens there is nothing
+        )
+        # All pairs at once, part after part: special tokens, query, special tokens, item, special tokens.
+        for (marks, mark_types), (start, count, kind) in zip(
+            (template.before, template.between, template.after), texts, strict=True
+        ):
+            places = rows[:, None], column[:, None] + np.arange(len(marks))
+            ids[places], types[places] = marks, mark_types
+            column = column + len(marks)
+            step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            places = np.repeat(rows, count), np.repeat(column, count) + step
+            ids[places], types[places] = self.flat[np.repeat(start, count) + step], kind
+            column = column + count
         return ids, types, (np.arange(shape[1]) < lengths[:, None]).astype(np.int64)
-
-    def _ids(self, number: int, length: int) -> np.ndarray:
-        start = self.starts[number]
-        return self.flat[start : start + length]
 
 
 def check_limits(**limits: int | None) -> None:
