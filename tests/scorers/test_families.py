@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tiny_families import LIMIT, TEXTS, TOKENIZERS, save, torch
+from tiny_families import LIMIT, TEXTS, TOKENIZERS, byte_pairs, save, tokenizers, torch, transformers
 from transformers import AutoModel, AutoTokenizer
 
 from crosscut.errors import CrosscutError
@@ -100,6 +100,44 @@ def test_a_decoder_takes_the_general_path(tmp_path):
     scorer = TransformerScorer(save(tmp_path / "decoder", is_decoder=True), device="cpu")
     assert isinstance(scorer._runner, PaddedRunner)
     assert np.isfinite(scorer.score(PAIRS[:3])).all()
+
+
+def save_qwen(folder, pad, config_pad, ends=False):
+    """A decoder, as newer rerankers are; its pairs have no special token, or one at the end."""
+    tokenizer = byte_pairs(["<unused>", "<eos>", "<pad>"])
+    if ends:
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+            single="$A <eos>", pair="$A $B <eos>", special_tokens=[("<eos>", 1)]
+        )
+    names = {"eos_token": "<eos>"} | ({"pad_token": pad} if pad else {})
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+    return save(folder, "qwen2", tokenizer=tokenizer, num_key_value_heads=2, pad_token_id=config_pad)
+
+
+@pytest.mark.parametrize(
+    ("pad", "config_pad", "ends", "one_by_one"),
+    [
+        ("<pad>", 2, False, False),
+        ("<pad>", None, False, False),
+        ("<pad>", None, True, False),
+        (None, 2, False, False),
+        (None, None, False, True),
+        ("<eos>", None, True, True),
+    ],
+)
+def test_a_decoder_and_its_padding(tmp_path, pad, config_pad, ends, one_by_one):
+    folder = save_qwen(tmp_path / "qwen", pad, config_pad, ends)
+    pairs = [pair for pair in PAIRS if any(pair)]
+    scorer = TransformerScorer(folder, device="cpu")
+    assert (scorer._runner.end(np.array([3, 3, 3]), 0, 100) == 1) == one_by_one
+    alone = np.concatenate([reference(folder, [pair]) for pair in pairs[::5]])
+    np.testing.assert_allclose(scorer.score(pairs)[::5], alone, atol=1e-4)
+
+
+def test_an_empty_pair_without_special_tokens(tmp_path):
+    scorer = TransformerScorer(save_qwen(tmp_path / "qwen", "<pad>", 2), device="cpu")
+    with pytest.raises(CrosscutError, match=r"a pair has neither a query nor an item .*leave empty texts out"):
+        scorer.score([("a", ""), ("", "")])
 
 
 def save_marked(folder, family, **form):

@@ -181,9 +181,10 @@ class PaddedRunner:
         self._typed = loaded.typed
         template = tokens.template
         self._marks = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
+        self._pad = _padding(loaded, {*template.before[0], *template.between[0], *template.after[0]})
 
     def end(self, lengths: np.ndarray, start: int, tokens: int) -> int:
-        return batch_end(lengths, start, tokens, waste=0.05)
+        return start + 1 if self._pad is None else batch_end(lengths, start, tokens, waste=0.05)
 
     def send(self, pairs: TokenPairs, order: np.ndarray) -> tuple[TokenPairs, np.ndarray]:
         return pairs, order
@@ -193,8 +194,7 @@ class PaddedRunner:
     ) -> torch.Tensor:
         pairs, order = sent
         ids, types, mask = (
-            torch.as_tensor(array).to(self._device)
-            for array in pairs.rows(order[start:end], pad=self._loaded.tokenizer.pad_token_id or 0)
+            torch.as_tensor(array).to(self._device) for array in pairs.rows(order[start:end], pad=self._pad or 0)
         )
         given = {"input_ids": ids, "attention_mask": mask} | ({"token_type_ids": types} if self._typed else {})
         output = self._loaded.model(**given)
@@ -203,6 +203,22 @@ class PaddedRunner:
         state, row = output.last_hidden_state.float(), torch.arange(end - start, device=self._device)
         query_lengths = torch.as_tensor(pairs.query_lengths[order[start:end]]).to(self._device)
         return (state[:, self._marks[0]] * state[row, self._marks[1] + query_lengths]).sum(-1)
+
+
+def _padding(loaded: Loaded, special: set[int]) -> int | None:
+    """The token that batches are filled up with; None where there is none, and pairs must go one by one.
+
+    A decoder takes its logit from the last token that is not this one, by the word of its config.
+    """
+    config = loaded.model.config.get_text_config()
+    # Some libraries make one up that the model has never heard of.
+    known = range(len(loaded.model.get_input_embeddings().weight))
+    if getattr(config, "pad_token_id", None) not in known:
+        asked = loaded.tokenizer.pad_token_id
+        # One that also ends every pair cannot tell where a pair ends.
+        config.pad_token_id = asked if asked in known and asked not in special else None
+    pad = config.pad_token_id
+    return 0 if pad is None and loaded.markers else pad
 
 
 def _keep_head_in_float32(model: Any) -> None:

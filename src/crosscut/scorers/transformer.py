@@ -110,6 +110,11 @@ class TransformerScorer(Scorer):
         """Hand the pairs to the device; gives their order there, and the scores that will be."""
         encoded = self.tokens.pairs(pairs)
         self.truncated += encoded.truncated
+        if not encoded.lengths.all():
+            raise CrosscutError(
+                f"a pair has neither a query nor an item that {self.name} could read, "
+                "and its tokenizer adds no tokens of its own: leave empty texts out"
+            )
         # The longest first, so that memory runs out at once or never.
         order = np.argsort(-encoded.lengths, kind="stable")
         return order, self._run(encoded, order)
