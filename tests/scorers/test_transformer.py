@@ -141,6 +141,8 @@ def test_a_name_that_no_hub_knows(monkeypatch):
         ({"batch_tokens": 0}, "batch_tokens must be a whole number of at least 1, but is 0"),
         ({"dtype": "int8"}, "dtype must be one of float16, bfloat16, float32, but is 'int8'"),
         ({"device": "nonsense"}, "the device 'nonsense' is not available"),
+        ({"device": "meta"}, "the device 'meta' is not available"),
+        ({"device": "hpu"}, "the device 'hpu' is not available"),
         ({"label": 1}, "has no label 1: 0 is 'LABEL_0'"),
         ({"label": -1}, "has no label -1"),
         ({"label": "yes"}, "has no label 'yes'"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from crosscut.scorers import Scorer
 
 PYTHON = "python:"
+LARGEST = 2_000_000_000  # of numbers in options: libraries count in 32 bits
 BUILT_IN = {"overlap": "python:crosscut.scorers.overlap:overlap"}
 
 
@@ -59,9 +60,14 @@ def typed_options(options: Sequence[str], types: Mapping[str, Any]) -> dict[str,
         number = next((kind for kind in (int, float) if kind in wanted), None)
         try:
             made[key] = number(value) if number else value
+            if number and not abs(made[key]) < LARGEST:
+                raise ValueError
         except ValueError:
             kind = "whole number" if number is int else "number"
-            raise CrosscutError(f"the scorer option {key} must be a {kind}, but is {value!r}") from None
+            shown = value if len(value) <= 40 else value[:39] + "…"
+            raise CrosscutError(
+                f"the scorer option {key} must be a {kind} (below two billion), but is {shown!r}"
+            ) from None
     return made
 
 

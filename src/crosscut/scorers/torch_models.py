@@ -68,8 +68,8 @@ def pick_device(asked: str | None) -> str:
     if asked is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=asked)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=asked).cpu()  # there and back: some devices only pretend to hold numbers
+    except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise CrosscutError(
             f"the device {asked!r} is not available ({reason}): use 'cpu', or leave the device out"
