@@ -157,7 +157,7 @@ def test_missing_folder_and_missing_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "crosscut.scorers.torch_models", raising=False)  # doctests import it
     monkeypatch.delattr("crosscut.scorers.torch_models", raising=False)
-    with pytest.raises(CrosscutError, match=r'pip install "crosscut\[torch\]"'):
+    with pytest.raises(CrosscutError, match=r'needs more packages \(.*torch.*\): pip install "crosscut\[torch\]"'):
         as_scorer(tmp_path)
 
 

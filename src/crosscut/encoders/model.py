@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from crosscut.encoders.base import Encoder, Role
-from crosscut.scorers.model_files import loading, model_location, needs_torch, state_digest
+from crosscut.scorers.model_files import loading, model_location, state_digest
+from crosscut.system import needs_extra
 
 
 class ModelEncoder(Encoder):
@@ -49,7 +50,7 @@ def sentence_transformer(model: str | Path) -> ModelEncoder:
     crosscut.errors.CrosscutError: there is no model folder ./no/such/folder
     """
     location = model_location(model)
-    with needs_torch(f"the encoder {str(model)!r}"):
+    with needs_extra("torch", f"the encoder {str(model)!r}"):
         from sentence_transformers import SentenceTransformer
     with loading(location):
         # Safetensors only: the older format of weights can run code.

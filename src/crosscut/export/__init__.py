@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crosscut.errors import CrosscutError
+from crosscut.errors import CrosscutError, first_line
 from crosscut.export.folder import check_free, new_folder
 from crosscut.scorers.base import Pair, bad_text
 from crosscut.scorers.exported import BACKENDS, Manifest, file_digest, is_exported
-from crosscut.scorers.model_files import first_line, loading, model_location, needs_extra
+from crosscut.scorers.model_files import loading, model_location
+from crosscut.system import needs_extra
 
 if TYPE_CHECKING:
     from crosscut.export.graph import Samples

@@ -9,7 +9,7 @@ from typing import Any
 import openvino
 
 from crosscut.export.graph import Samples, quiet
-from crosscut.scorers.model_files import needs_extra
+from crosscut.system import needs_extra
 
 
 def convert(traced: Path, folder: Path, samples: Samples) -> None:

@@ -1,4 +1,4 @@
-"""Finding a model, telling it apart from others, and saying what to install. Shared with the encoders."""
+"""Finding a model, and telling it apart from others. Shared with the encoders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crosscut.errors import CrosscutError
+from crosscut.errors import CrosscutError, first_line
 
 TOKENIZER_FILES = (
     "tokenizer*.json",
@@ -20,36 +20,6 @@ TOKENIZER_FILES = (
     "merges.txt",
     "*.model",
 )
-
-
-@contextmanager
-def needs_torch(what: str) -> Iterator[None]:
-    """Turn a failing import inside the block into advice.
-
-    >>> with needs_torch("a model by name"):
-    ...     raise ImportError("no torch")
-    Traceback (most recent call last):
-    crosscut.errors.CrosscutError: a model by name needs more packages: pip install "crosscut[torch]"
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise CrosscutError(f'{what} needs more packages: pip install "crosscut[torch]"') from error
-
-
-@contextmanager
-def needs_extra(extra: str, what: str) -> Iterator[None]:
-    """Likewise, for another extra.
-
-    >>> with needs_extra("onnx", "this model"):
-    ...     raise ImportError("no onnxruntime")
-    Traceback (most recent call last):
-    crosscut.errors.CrosscutError: this model needs more packages (no onnxruntime): pip install "crosscut[onnx]"
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise CrosscutError(f'{what} needs more packages ({error}): pip install "crosscut[{extra}]"') from error
 
 
 @contextmanager
@@ -69,15 +39,6 @@ def loading(model: str) -> Iterator[None]:
         is_folder = Path(model).is_dir()
         problem = "" if is_folder else "neither a folder nor on the Hugging Face hub: "
         raise CrosscutError(f"cannot load {model!r}: {problem}{first_line(error)}") from error
-
-
-def first_line(error: Exception) -> str:
-    """What an error says first: libraries may go on for pages.
-
-    >>> first_line(ValueError("\\n  no such layer\\n  in layers 0 to 11")), first_line(KeyError())
-    ('no such layer', 'KeyError')
-    """
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def model_location(model: str | Path) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from crosscut.errors import CrosscutError
 from crosscut.scorers.base import Pair, Scorer, bad_text
 from crosscut.scorers.remote_http import HttpServer, Refused, all_of
+from crosscut.system import needs_extra
 
 
 class RemoteScorer(Scorer):
@@ -45,10 +46,8 @@ class RemoteScorer(Scorer):
         backoff: float = 1.0,
         longest_wait: float = 60.0,
     ) -> None:
-        try:
+        with needs_extra("remote", "a rerank server"):
             import httpx  # noqa: F401
-        except ImportError as error:
-            raise CrosscutError('a rerank server needs httpx: pip install "crosscut[remote]"') from error
         self.batch_size = self.usual_batch_size if batch_size is None else batch_size
         if self.batch_size < 1:
             raise CrosscutError(f"batch_size must be at least 1, but is {batch_size}")

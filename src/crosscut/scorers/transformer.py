@@ -12,8 +12,9 @@ import numpy as np
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers.base import Pair, Scorer
-from crosscut.scorers.model_files import folder_digest, loading, model_location, needs_torch
+from crosscut.scorers.model_files import folder_digest, loading, model_location
 from crosscut.scorers.tokens import PairTokens, TokenPairs, check_limits
+from crosscut.system import needs_extra
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,7 @@ class TransformerScorer(Scorer):
         limits = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
         check_limits(**limits, batch_tokens=batch_tokens)
         location = model_location(model)
-        with needs_torch(f"the model {str(model)!r}"):
+        with needs_extra("torch", f"the model {str(model)!r}"):
             from crosscut.scorers import torch_models
         self.name = str(model)
         self.truncated = 0

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from crosscut.errors import CrosscutError
-from crosscut.scorers.exported import needs_extra
 from crosscut.scorers.tokens import check_limits
+from crosscut.system import needs_extra
 from crosscut.train.data import Examples, read_splits
 from crosscut.train.negatives import Groups, check_sources, mine_all
 from crosscut.train.settings import Settings

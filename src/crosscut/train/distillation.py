@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import CrosscutError
-from crosscut.scorers.exported import needs_extra
 from crosscut.scorers.tokens import check_limits
+from crosscut.system import needs_extra
 from crosscut.train.cross_encoder import draw_groups
 from crosscut.train.data import Examples, hold_out, read_splits
 from crosscut.train.encoder import check_scale

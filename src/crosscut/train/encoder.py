@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import CrosscutError
-from crosscut.scorers.exported import needs_extra
 from crosscut.scorers.tokens import check_limits
+from crosscut.system import needs_extra
 from crosscut.train.data import read_splits
 from crosscut.train.negatives import SELF, Groups, check_sources, mine_all
 from crosscut.train.settings import Settings

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from crosscut.index.executors.base import Executor, Scored, Task, check_workers
 from crosscut.index.executors.pool import Lost, share_out
 from crosscut.index.executors.worker import Answer, Worker
+from crosscut.system import cores
 
 if TYPE_CHECKING:
     from crosscut.scorers.base import Scorer
@@ -45,7 +46,7 @@ class ProcessExecutor(Executor):
         Worker.of(scorer)
 
     def count(self, scorer: Scorer) -> int:
-        return self.workers or len(self._gpus(scorer)) or min(len(_cores()), MOST)
+        return self.workers or len(self._gpus(scorer)) or min(len(cores()), MOST)
 
     def _gpus(self, scorer: Scorer) -> list[str]:
         """The GPUs that the scorer may use, as CUDA_VISIBLE_DEVICES names them."""
@@ -80,12 +81,12 @@ class _Processes:
     def __init__(self, worker: Worker, count: int, gpus: list[str]) -> None:
         self.count = count
         self._worker = worker
-        cores = _cores()
-        share = max(1, len(cores) // count)
+        all = cores()
+        share = max(1, len(all) // count)
         self._places = [
             _Place(
                 gpu=gpus[number % len(gpus)] if gpus else None,
-                cores=[cores[(number * share + n) % len(cores)] for n in range(share)],
+                cores=[all[(number * share + n) % len(all)] for n in range(share)],
             )
             for number in range(count)
         ]
@@ -162,9 +163,3 @@ def _interrupts_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

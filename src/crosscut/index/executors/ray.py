@@ -16,6 +16,7 @@ from crosscut.errors import CrosscutError
 from crosscut.index.executors.base import Executor, Scored, Task, check_workers
 from crosscut.index.executors.pool import Lost, share_out
 from crosscut.index.executors.worker import Answer, Worker
+from crosscut.system import needs_extra
 
 if TYPE_CHECKING:
     from crosscut.scorers.base import Scorer
@@ -116,10 +117,8 @@ def _share(nodes: list[dict[str, float]], workers: int | None) -> tuple[int, dic
 
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
+    with needs_extra("ray", "the executor ray"):
         import ray
-    except ImportError as error:
-        raise CrosscutError('the executor ray needs more packages: pip install "crosscut[ray]"') from error
     return ray
 
 

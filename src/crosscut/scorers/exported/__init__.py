@@ -8,7 +8,6 @@ from __future__ import annotations
 from crosscut.scorers.exported.manifest import BACKENDS, MANIFEST, Kind, Manifest, file_digest, is_exported
 from crosscut.scorers.exported.model import ExportedModel, Rows
 from crosscut.scorers.exported.scorer import ExportedScorer
-from crosscut.scorers.model_files import needs_extra
 
 __all__ = [
     "BACKENDS",
@@ -20,5 +19,4 @@ __all__ = [
     "Rows",
     "file_digest",
     "is_exported",
-    "needs_extra",
 ]

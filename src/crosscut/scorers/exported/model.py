@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +13,9 @@ import numpy as np
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers.exported.manifest import MANIFEST, Kind, Manifest, file_digest
-from crosscut.scorers.model_files import loading, model_location, needs_extra
+from crosscut.scorers.model_files import loading, model_location
 from crosscut.scorers.tokens import length_batches
+from crosscut.system import cores, needs_extra
 
 BATCH_TOKENS = 512  # that are run at once on one core: few enough to stay in its caches
 WASTE = 0.05  # the share of a batch that may be padding
@@ -45,7 +45,7 @@ class ExportedModel:
                 f"{model} is an exported {manifest.kind} and cannot serve as {kind}: "
                 f"name it as the {manifest.kind}"
             )
-        self.threads = threads or _cores()
+        self.threads = threads or len(cores())
         with loading(str(self.folder)), needs_extra(manifest.backend, f"the exported model {model}"):
             from tokenizers import Tokenizer
 
@@ -74,9 +74,3 @@ class ExportedModel:
         results = np.empty_like(made)
         results[np.concatenate(batches)] = made
         return results
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
