@@ -101,9 +101,9 @@ def test_rerank(folder, model, run):
         ([], r"2 labels \(0 is 'LABEL_0', 1 is 'LABEL_1'\).*the option label=NUMBER"),
         (["label"], "--scorer-option takes KEY=VALUE, such as item_tokens=160, but got 'label'"),
         (["=3"], "--scorer-option takes KEY=VALUE"),
-        (["label=one"], "the scorer option label must be a whole number .*, but is 'one'"),
+        (["label=one"], "the scorer option label must be a whole number, but is 'one'"),
         (["label=2"], "has no label 2"),
-        ([f"query_tokens={10**30}"], r"query_tokens must be a whole number \(below two billion\), but is '1000"),
+        ([f"query_tokens={10**30}"], "query_tokens must be less than 2000000000, but is '1000"),
         (["label=0", "item_tokens=0"], "item_tokens must be a whole number of at least 1"),
         (
             ["label=0", "tokens=9"],
@@ -140,8 +140,10 @@ def test_options_of_a_server_are_numbers_too():
 
     made = typed_options(["timeout=2.5", "tries=3"], option_types("tei:http://localhost:1"))
     assert made == {"timeout": 2.5, "tries": 3}
-    for value in ("soon", "nan", "inf", "9" * 5000):
-        with pytest.raises(CrosscutError, match=f"timeout must be a number.*, but is '{value[:9]}"):
+    with pytest.raises(CrosscutError, match="the scorer option timeout must be a number, but is 'soon'"):
+        typed_options(["timeout=soon"], option_types("tei:http://localhost:1"))
+    for value in ("nan", "inf", "9" * 5000):
+        with pytest.raises(CrosscutError, match=f"timeout must be less than 2000000000, but is '{value[:9]}"):
             typed_options([f"timeout={value}"], option_types("tei:http://localhost:1"))
 
 

@@ -58,16 +58,14 @@ def typed_options(options: Sequence[str], types: Mapping[str, Any]) -> dict[str,
             raise CrosscutError(f"--scorer-option takes KEY=VALUE, such as item_tokens=160, but got {option!r}")
         wanted = get_args(types.get(key)) or (types.get(key),)
         number = next((kind for kind in (int, float) if kind in wanted), None)
+        shown = value if len(value) <= 40 else value[:39] + "…"
         try:
             made[key] = number(value) if number else value
-            if number and not abs(made[key]) < LARGEST:
-                raise ValueError
         except ValueError:
             kind = "whole number" if number is int else "number"
-            shown = value if len(value) <= 40 else value[:39] + "…"
-            raise CrosscutError(
-                f"the scorer option {key} must be a {kind} (below two billion), but is {shown!r}"
-            ) from None
+            raise CrosscutError(f"the scorer option {key} must be a {kind}, but is {shown!r}") from None
+        if number and not abs(made[key]) < LARGEST:
+            raise CrosscutError(f"the scorer option {key} must be less than {LARGEST}, but is {shown!r}")
     return made
 
 
