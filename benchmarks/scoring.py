@@ -14,6 +14,7 @@ import argparse
 import json
 import platform
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from sentence_transformers import CrossEncoder
 
 from crosscut.data import read_items, read_queries
 from crosscut.scorers import as_scorer
+from crosscut.scorers.exported import ExportedScorer
 from crosscut.scorers.packed import _linear
 from crosscut.scorers.transformer import TransformerScorer
 
@@ -95,7 +97,7 @@ def on_gpu(args: argparse.Namespace, scorer: TransformerScorer, queries: list[st
     print(f"  {figures['rate']:,.0f} pairs/s, {figures['ratio']:.1f} times CrossEncoder.predict at its best;")
     print(f"  {figures['share']:.1%} of the matrix rate ({figures['matrix_rate'] / 1e12:.0f} TFLOP/s, fp16)")
     figures |= search_sized(scorer, peer, queries, items, figures["peer_batch_size"])
-    figures |= fidelity(args.model, peer, np.concatenate(scores).reshape(len(queries), -1)[:50], queries, items)
+    figures |= fidelity(args.model, peer, np.concatenate(scores).reshape(len(queries), -1)[:60], queries, items)
     if args.scores:
         np.save(args.scores, np.concatenate(scores).reshape(len(queries), -1).astype(np.float16))
     if args.profile:
@@ -126,6 +128,9 @@ def on_cpu(args: argparse.Namespace, scorer: TransformerScorer, queries: list[st
         print(f"{name}: {speed:.1f} pairs/s, {speed / best:.2f} times; largest difference of a score {error:.1e}")
     if args.profile:
         profile(scorer, sample[:100], top)
+        for one in ours.values():
+            if isinstance(one, ExportedScorer) and one.manifest.backend == "onnx":
+                profile_onnx(one, sample[:40])
     return {"machine": name_of("cpu"), "peer": best, "rates": figures, "matrix_rate": top}
 
 
@@ -197,6 +202,31 @@ def profile(scorer: TransformerScorer, pairs: list[tuple[str, str]], top: float)
     for kind, took in sorted(spent.items(), key=lambda pair: -pair[1]):
         print(f"  {kind}: {took * 1e3:.1f} ms, {took / busy:.0%} of kernel time")
     print(f"  no kernel running: {max(0.0, wall - busy) / wall:.0%} of the wall time")
+
+
+def profile_onnx(scorer: ExportedScorer, pairs: list[tuple[str, str]]) -> None:
+    """Where ONNX Runtime's time goes on one core, by operation."""
+    import onnxruntime
+
+    from crosscut.scorers.exported.onnx import SLOW_FUSIONS
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads, settings.enable_profiling = 1, True
+    path, slow = str(Path(scorer.name) / "model.onnx"), SLOW_FUSIONS
+    session = onnxruntime.InferenceSession(path, settings, ["CPUExecutionProvider"], disabled_optimizers=slow)
+    encoded = scorer.tokens.pairs(pairs)
+    for at in range(len(pairs)):
+        ids, types, mask = encoded.rows(np.array([at]))
+        session.run(None, {"ids": ids, "mask": mask, "types": types})
+    trace = Path(session.end_profiling())
+    spent: Counter[str] = Counter()
+    for event in json.loads(trace.read_text()):
+        if event["cat"] == "Node":
+            spent[event["args"]["op_name"]] += event["dur"]
+    trace.unlink()
+    print(f"profile of {scorer.name}, {len(pairs)} pairs on one core:")
+    for name, took in spent.most_common(9):
+        print(f"  {name}: {took / 1e3 / len(pairs):.2f} ms a pair, {took / spent.total():.0%}")
 
 
 def flops(scorer: TransformerScorer, lengths: np.ndarray) -> float:

@@ -142,7 +142,7 @@ def _merge(files: Files, grid: Grid) -> None:
     if grid.any_width and len(widths) > 1:
         raise CrosscutError(
             f"the encoder gave vectors of different lengths ({sorted(widths)}) for {grid.file}: "
-            "it must give the same length for all texts; build again with overwrite=True"
+            "it must give the same length for all texts; remove the folder and build again"
         )
     width = widths.pop() if grid.any_width else grid.columns
     dtype = np.result_type(*(dtype for dtype, _ in kinds)).newbyteorder("<")

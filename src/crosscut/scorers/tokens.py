@@ -241,8 +241,12 @@ def check_limits(**limits: int | None) -> None:
     crosscut.errors.CrosscutError: item_tokens must be a whole number of at least 1, but is 0
     """
     for name, limit in limits.items():
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        if limit is None:
+            continue
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise CrosscutError(f"{name} must be a whole number of at least 1, but is {limit!r}")
+        if limit >= 2**31:
+            raise CrosscutError(f"{name} must be below 2**31, but is {limit}")
 
 
 def cut_lengths(

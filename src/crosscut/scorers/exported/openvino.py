@@ -19,6 +19,7 @@ def open_model(folder: Path, threads: int) -> Run:
         "INFERENCE_PRECISION_HINT": "f32",  # bfloat16 would be taken where the processor has it
         "NUM_STREAMS": threads,
         "INFERENCE_NUM_THREADS": threads,
+        "CPU_RUNTIME_CACHE_CAPACITY": "1000",  # kernels by shape of a batch; the default of 5000 takes gigabytes
         "ENABLE_CPU_PINNING": False,  # or two processes would sit on the same core
     }
     model = openvino.Core().compile_model(str(folder / "model.xml"), "CPU", settings)
