@@ -129,7 +129,7 @@ def on_cpu(args: argparse.Namespace, scorer: TransformerScorer, queries: list[st
     if args.profile:
         profile(scorer, sample[:100], top)
         for one in ours.values():
-            if isinstance(one, ExportedScorer) and one.manifest.backend == "onnx":
+            if isinstance(one, ExportedScorer) and (Path(one.name) / "model.onnx").is_file():
                 profile_onnx(one, sample[:40])
     return {"machine": name_of("cpu"), "peer": best, "rates": figures, "matrix_rate": top}
 
