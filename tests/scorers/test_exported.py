@@ -380,3 +380,24 @@ def test_the_old_export_survives_a_failed_exchange(tmp_path, monkeypatch, error)
         fill(out, "new", overwrite=True)
     assert failed and (out / "crosscut.json").read_text() == "old"
     assert os.listdir(tmp_path) == ["out"]
+
+
+SEVERAL_MODELS_THEN_CTRL_C = """
+import faulthandler, os, signal, sys
+from crosscut.scorers import as_scorer
+faulthandler.enable()  # gives the thread a stack for signals, as a user's program may
+models = [as_scorer(sys.argv[1]) for _ in range(3)]
+while models:
+    models.pop(0)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_after_models_have_gone(exported):
+    command = [sys.executable, "-c", SEVERAL_MODELS_THEN_CTRL_C, str(exported)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n")

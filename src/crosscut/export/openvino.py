@@ -9,6 +9,7 @@ from typing import Any
 import openvino
 
 from crosscut.export.graph import Samples, quiet
+from crosscut.scorers.exported.signals import same_signal_stack
 from crosscut.system import needs_extra
 
 
@@ -30,7 +31,7 @@ def _int8(model: Any, samples: Samples) -> Any:
     data = nncf.Dataset([{name: sample[name] for name in names} for sample in samples])
     # Its own choice of 0.95 fits the samples so closely that scores of other texts shift by more than 1.
     alphas = AdvancedSmoothQuantParameters(matmul=0.3)
-    with quiet():
+    with quiet(), same_signal_stack():
         return nncf.quantize(
             model,
             data,

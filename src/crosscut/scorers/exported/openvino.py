@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.scorers.exported.model import Run
+from crosscut.scorers.exported.signals import same_signal_stack
 
 
 def open_model(folder: Path, threads: int) -> Run:
@@ -22,7 +23,8 @@ def open_model(folder: Path, threads: int) -> Run:
         "CPU_RUNTIME_CACHE_CAPACITY": "1000",  # kernels by shape of a batch; the default of 5000 takes gigabytes
         "ENABLE_CPU_PINNING": False,  # or two processes would sit on the same core
     }
-    model = openvino.Core().compile_model(str(folder / "model.xml"), "CPU", settings)
+    with same_signal_stack():
+        model = openvino.Core().compile_model(str(folder / "model.xml"), "CPU", settings)
     names = {name for wanted in model.inputs for name in wanted.get_names()}
     free: SimpleQueue[Any] = SimpleQueue()  # a request serves one thread at a time
     for _ in range(threads):
