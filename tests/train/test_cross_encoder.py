@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,8 +199,8 @@ def test_a_base_in_half_precision_is_trained_in_full(beir, base, tmp_path):
     assert config["dtype"] == "float32"
 
 
-def test_two_processes_train_one_model(beir, base, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def test_several_processes_train_one_model(beir, base, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     command += ["-m", "crosscut.cli", "train", "cross-encoder", str(beir), "--base", str(base)]
     command += ["--out", str(tmp_path / "out"), "--batch-size", "4", "--steps", "6", "--eval-every", "3"]
     command += ["--negative-count", "7", "--device", "cpu", "--json"]
@@ -209,6 +210,23 @@ def test_two_processes_train_one_model(beir, base, tmp_path):
     report = json.loads(done.stdout)
     assert report["steps"] == 6 and [step for step, _ in report["evaluations"]] == [3, 6]
     assert np.isfinite(as_scorer(tmp_path / "out", device="cpu").score(PAIRS)).all()
+
+
+def test_a_base_with_the_weights_of_another_model(beir, base, tmp_path):
+    shutil.copytree(base, tmp_path / "base")
+    path = tmp_path / "base" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"num_hidden_layers": config["num_hidden_layers"] + 1}))
+    with pytest.raises(CrosscutError, match="lacks 16 of the weights"):
+        train_cross_encoder(beir, base=tmp_path / "base", out=tmp_path / "out", steps=2, **QUICK)
+    assert not (tmp_path / "out").exists()
+
+
+def test_scores_that_are_no_numbers_stop_the_run(beir, base, tmp_path):
+    with pytest.raises(CrosscutError, match="try a lower learning_rate"):
+        train_cross_encoder(
+            beir, base=base, out=tmp_path / "out", steps=6, eval_every=3, **(QUICK | {"learning_rate": 1e30})
+        )
 
 
 def test_overwrite_begins_anew(beir, base, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,9 @@ def load_base(base: str | Path, head: str, markers: Sequence[str], seed: int) ->
             markers = [form["query_marker"], form["item_marker"], *markers]
             kind = AutoModel
         # In float32, whatever it was saved in: small steps would be lost in less.
-        model = kind.from_pretrained(location, config=config, use_safetensors=True, dtype=torch.float32)
+        options = {"use_safetensors": True, "dtype": torch.float32, "output_loading_info": True}
+        model, report = kind.from_pretrained(location, config=config, **options)
+    _check_weights(model, report["missing_keys"], location)
     if head == "emb" and getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)  # the score does not pass through it
     tokenizer.add_tokens([word for word in markers if word not in tokenizer.get_vocab()], special_tokens=True)
@@ -55,6 +57,17 @@ def load_base(base: str | Path, head: str, markers: Sequence[str], seed: int) ->
             model.resize_token_embeddings(len(tokenizer))
     ids = tokenizer.convert_tokens_to_ids(list(markers[:2])) if head == "emb" else None
     return Loaded(model, tokenizer, Path(location), 0, tuple(ids) if ids else None)
+
+
+def _check_weights(model: Any, missing: Iterable[str], location: str) -> None:
+    """Refuse a base whose file lacks more than the head: the library would fill the rest with random numbers."""
+    prefix = f"{model.base_model_prefix}." if hasattr(model, model.base_model_prefix) else ""
+    lacking = sorted(name for name in missing if name.startswith(prefix) and "pooler." not in name)
+    if lacking:
+        raise CrosscutError(
+            f"the model {location} lacks {len(lacking)} of the weights that its config.json speaks of, such as "
+            f"{lacking[0]}: its files belong to another model"
+        )
 
 
 def _check_base(config: Any, tokenizer: Any, head: str, location: str) -> dict[str, str]:
@@ -171,7 +184,10 @@ class PairTask(Task):
     def dev_scores(self, spread: Spread) -> np.ndarray:
         """Of the candidates (columns) of the queries that were set apart."""
         dev = self.dev
-        return spread(len(dev), lambda queries: self.scores(self.dev_examples, [dev[q] for q in queries]))
+        scores = spread(len(dev), lambda queries: self.scores(self.dev_examples, [dev[q] for q in queries]))
+        if not np.isfinite(scores).all():
+            raise CrosscutError("the model gives scores that are no finite numbers: try a lower learning_rate")
+        return scores
 
     def scores(self, examples: Examples, rows: Sequence[Row]) -> np.ndarray:
         """Of the candidates (columns) of some rows."""

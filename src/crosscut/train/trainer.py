@@ -98,9 +98,13 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
     """
     arguments = training_arguments(order, task)
     is_main = arguments.process_index == 0
-    with arguments.main_process_first(local=False):
-        work = folder.begin(order.out.resolve(), order.record, order.overwrite and is_main)
-    if folder.is_moving(work):
+    work = order.out.resolve() / folder.WORK
+    if is_main:
+        folder.begin(order.out.resolve(), order.record, order.overwrite)
+    wait()  # the others find the folder ready, and look at it before anything moves
+    is_moving = folder.is_moving(work)
+    wait()
+    if is_moving:
         if is_main:
             folder.finish(order.out, lambda _: None)
         wait()
@@ -182,7 +186,7 @@ def training_arguments(order: Order, task: type[Task]) -> TrainingArguments:
         settings.total_steps(order.queries, processes),
         settings.evaluation_steps(order.queries, processes),
     )
-    return TrainingArguments(
+    arguments = TrainingArguments(
         **common,
         max_steps=total,
         warmup_steps=math.ceil(settings.warmup * total),
@@ -190,6 +194,11 @@ def training_arguments(order: Order, task: type[Task]) -> TrainingArguments:
         save_steps=every,
         logging_steps=max(1, min(every, total // 20)),
     )
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = (
+            1  # a process has one GPU; transformers would cut batches into parts for all that it sees
+        )
+    return arguments
 
 
 class TaskTrainer(Trainer):
