@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from crosscut.errors import CrosscutError
 from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
-from crosscut.train.cross_encoder import draw_groups
 from crosscut.train.data import Examples, hold_out, read_splits
 from crosscut.train.encoder import check_scale
-from crosscut.train.negatives import ENCODER, check_sources
+from crosscut.train.negatives import ENCODER, check_sources, first_items
 from crosscut.train.settings import Settings
 from crosscut.train.teacher import TaughtRows, as_teacher, ask, known_to
 
@@ -101,8 +98,7 @@ def distil(
     def rows_of(examples: Examples, cache: Path, arguments: Any, count: int | None, keep: int) -> TaughtRows:
         drawn = None
         if ALL not in sources:
-            groups = draw_groups(examples, sources, depth - 1, depth, chosen.seed)
-            drawn = np.stack([groups[query].items for query in range(len(examples))])
+            drawn = first_items(examples, sources, depth, chosen.seed)
         place = (arguments.process_index, arguments.world_size)
         taught = ask(teachers, examples, drawn, keep, cache, process=place, wait=process.wait, progress=progress)
         return TaughtRows(taught, count, chosen.seed)

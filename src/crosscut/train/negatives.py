@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,36 @@ def mine_all(
     [[[1]]]
     """
     return [mine(examples, ranker(source), depth, answers_too) for source in sources if source != "random"]
+
+
+def first_items(examples: Examples, sources: Sequence[str], depth: int, seed: int) -> np.ndarray:
+    """For each query `depth` items, the first of each source by turns, whether they answer it or not.
+
+    Of `random` they are drawn from the query's pool. A query with fewer items has -1 at the end of its row.
+
+    >>> from crosscut.types import Item, Query
+    >>> items = [Item("a", "blue whale"), Item("b", "blue sky"), Item("c", "grey")]
+    >>> examples = Examples.of([Query("q", "blue whale")], items, {"q": {"a": 1}})
+    >>> first_items(examples, ["bm25"], depth=2, seed=0).tolist()
+    [[0, 1]]
+    """
+    mined = mine_all(examples, sources, depth, answers_too=True)
+    rows = np.full((len(examples), depth), -1, np.int32)
+    for query, row in enumerate(rows):
+        rankings = [found[query][found[query] >= 0].tolist() for found in mined]
+        if "random" in sources:
+            rankings.append(_some(examples.pools[query], depth, np.random.default_rng([seed, query])))
+        by_turns = (item for turn in zip_longest(*rankings) for item in turn if item is not None)
+        chosen = list(dict.fromkeys(by_turns))[:depth]
+        row[: len(chosen)] = chosen
+    return rows
+
+
+def _some(pool: range, count: int, generator: np.random.Generator) -> list[int]:
+    """`count` items or more, if there are as many, in any order; without looking at all of a large pool."""
+    if len(pool) <= 16 * count:
+        return generator.permutation(np.arange(pool.start, pool.stop)).tolist()
+    return list(dict.fromkeys(generator.integers(pool.start, pool.stop, size=4 * count).tolist()))
 
 
 class Groups:
