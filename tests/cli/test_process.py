@@ -13,7 +13,7 @@ COMMAND = [sys.executable, "-m", "crosscut.cli"]
 
 
 def crosscut(*argv, input=""):
-    return subprocess.run([*COMMAND, *map(str, argv)], input=input, capture_output=True, text=True, timeout=60)
+    return subprocess.run([*COMMAND, *map(str, argv)], input=input, capture_output=True, text=True, timeout=200)
 
 
 def test_stdin_to_index_to_stdin_to_run_to_eval(folder):
@@ -34,7 +34,7 @@ def test_help_needs_neither_numpy_nor_torch():
     code = (
         "import sys, crosscut.cli as cli; cli._parser(); assert not {'numpy', 'scipy', 'torch'} & set(sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=200).returncode == 0
 
 
 def test_a_reader_that_leaves_early_is_no_error(folder):
@@ -44,14 +44,14 @@ def test_a_reader_that_leaves_early_is_no_error(folder):
     )
     ask.stdout.close()
     assert ask.stderr.read() == b""
-    assert ask.wait(timeout=60) == 141
+    assert ask.wait(timeout=200) == 141
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_told_in_one_line(folder):
     with open("/dev/full", "w") as full:
         command = [*COMMAND, "rerank", "policy", "--items", "items.jsonl", "--scorer", "overlap"]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200)
     assert ended.returncode == 2
     assert ended.stderr.startswith("crosscut: error: ") and ended.stderr.count("\n") == 1
 
@@ -59,7 +59,7 @@ def test_a_full_disk_is_told_in_one_line(folder):
 def test_data_is_utf8_whatever_the_terminal(folder):
     command = [*COMMAND, "rerank", "flööd", "--items", "items.jsonl", "--scorer", "overlap", "--json"]
     ended = subprocess.run(
-        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=60
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=200
     )
     assert json.loads(ended.stdout.decode("utf-8"))["query"] == "flööd"
 
@@ -72,11 +72,11 @@ def test_interrupted_index_continues_without_repeating_finished_tiles(folder):
     command = ["index", "many.txt", "--out", "x", "--scorer", "python:my_scorers:slow"]
     command += ["--anchor-queries", "anchors.txt", "--json"]
     first = subprocess.Popen([*COMMAND, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while len(list(folder.glob("x/scores/*.tiles/*.npy"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     first.send_signal(signal.SIGINT)
-    _, err = first.communicate(timeout=30)
+    _, err = first.communicate(timeout=100)
     assert first.returncode == 130
     assert "stopped; finished work is kept" in err and "Traceback" not in err
     tiles = len(list(folder.glob("x/scores/*.tiles/*.npy")))
@@ -109,7 +109,7 @@ def test_processes_and_ctrl_c(folder):
         while not list(folder.glob("x/scores/*.tiles/*.npy")) and time.monotonic() < deadline:
             time.sleep(0.01)
         os.killpg(first.pid, signal.SIGINT)
-        out, err = first.communicate(timeout=30)
+        out, err = first.communicate(timeout=100)
     assert (first.returncode, out) == (130, "")
     assert err.strip() == "crosscut: stopped; finished work is kept, and the same command continues from there"
     assert _ends(first.pid)
