@@ -233,11 +233,10 @@ class Index:
     ) -> Outcome:
         plan = make_plan(method, problem, budget, **settings)
         items = self._parts.items
+        scorer = self.scorer  # loaded now, so that its loading does not count as scoring
 
         def score(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
-            return self.scorer.score(
-                [(texts[q], items[p].content) for q, p in zip(queries, positions, strict=True)]
-            )
+            return scorer.score([(texts[q], items[p].content) for q, p in zip(queries, positions, strict=True)])
 
         return run(problem, plan, score)
 
