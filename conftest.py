@@ -3,7 +3,8 @@
 from importlib.util import find_spec
 
 EXPORT = ["export/graph", "export/onnx", "export/openvino", "export/sources"]
-TRAIN = ["train/callbacks", "train/pairs", "train/process", "train/students", "train/trainer", "train/vectors"]
+TRAIN = ["batches", "callbacks", "imitation", "pairs", "process", "students", "trainer", "vectors"]
+TRAIN = [f"train/{module}" for module in TRAIN]
 NEEDS = {
     "torch": ["scorers/packed", "scorers/torch_models", "scorers/kernels", *EXPORT, *TRAIN],
     "accelerate": TRAIN,

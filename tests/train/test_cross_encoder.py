@@ -13,6 +13,7 @@ import pytest
 import tiny_data
 
 from crosscut.cli import main
+from crosscut.data import write_run
 from crosscut.errors import CrosscutError
 from crosscut.scorers import as_scorer
 from crosscut.train import train_cross_encoder
@@ -199,6 +200,25 @@ def test_a_base_in_half_precision_is_trained_in_full(beir, base, tmp_path):
     assert config["dtype"] == "float32"
 
 
+def test_words_can_stay_as_they_are(beir, base, tmp_path):
+    def words(folder):
+        return transformers.AutoModel.from_pretrained(folder).get_input_embeddings().weight.detach().numpy()
+
+    for frozen in (True, False):
+        out = tmp_path / str(frozen)
+        train_cross_encoder(beir, base=base, out=out, steps=2, freeze_words=frozen, **QUICK)
+        assert (words(out) == words(base)).all() == frozen
+
+
+def test_negatives_of_a_run(beir, base, tmp_path):
+    run = {query.id: [(item.id, 1.0) for item in tiny_data.items()[:9]] for query in tiny_data.queries()}
+    write_run(tmp_path / "a.run.gz", run)
+    report = train_cross_encoder(
+        beir, base=base, out=tmp_path / "out", negatives=f"run:{tmp_path / 'a.run.gz'},random", steps=2, **QUICK
+    )
+    assert report["steps"] == 2
+
+
 def test_several_processes_train_one_model(beir, base, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     command += ["-m", "crosscut.cli", "train", "cross-encoder", str(beir), "--base", str(base)]
@@ -300,7 +320,7 @@ def test_a_strangers_folder_is_left_alone(beir, base, tmp_path):
     ("arguments", "message"),
     [
         ({"head": "tail"}, "there is no head 'tail': use cls or emb"),
-        ({"negatives": "bm52"}, "items come from random, bm25, tfidf or encoder:MODEL, not from 'bm52'"),
+        ({"negatives": "bm52"}, "items come from random, bm25, tfidf, encoder:MODEL or run:FILE, not from 'bm52'"),
         ({"negative_count": 0}, "negative_count must be a whole number of at least 1, but is 0"),
         ({"negative_count": 72}, "has only 71 items that do not answer it, but 72 are asked for"),
         ({"epoch": 3}, "there is no setting 'epoch'"),

@@ -10,7 +10,8 @@ from crosscut.data import Mention, write_beir, write_blink
 from crosscut.encoders import GivenVectors
 from crosscut.errors import CrosscutError
 from crosscut.train.data import Examples, read_examples, read_splits
-from crosscut.train.negatives import Groups, mine, ranker
+from crosscut.train.mining import finder, mine
+from crosscut.train.negatives import Groups
 from crosscut.train.settings import Settings
 from crosscut.types import Item, Query
 
@@ -96,7 +97,7 @@ def test_mined_negatives_are_of_the_same_world_and_no_answers(worlds, source):
     if source == "encoder":
         texts = list(dict.fromkeys(examples.queries + examples.items))
         source = GivenVectors(texts, np.random.default_rng(0).normal(size=(len(texts), 5)))
-    mined = mine(examples, ranker(source), depth=50)
+    mined = mine(examples, finder(source), depth=50)
     for row, pool, positives in zip(mined, examples.pools, examples.positives, strict=True):
         found = row[row >= 0]
         assert len(found) == 35 and len(set(found)) == 35
@@ -108,7 +109,7 @@ def test_mined_negatives_are_of_the_same_world_and_no_answers(worlds, source):
 def test_the_twin_of_an_answer_is_no_negative():
     items = [Item("a", "flood"), Item("b", "flood"), Item("c", "fire"), Item("d", "storm")]
     examples = Examples.of([Query("q", "flood")], items, {"q": {"a": 1}})
-    assert set(mine(examples, ranker("bm25"), depth=3)[0].tolist()) == {2, 3, -1}
+    assert set(mine(examples, finder("bm25"), depth=3)[0].tolist()) == {2, 3, -1}
     assert set(Groups(examples, [], count=2, seed=0)[0].items[1:].tolist()) == {2, 3}
     with pytest.raises(
         CrosscutError, match="query 'q' has only 2 items that do not answer it, but 3 are asked for"
@@ -118,7 +119,7 @@ def test_the_twin_of_an_answer_is_no_negative():
 
 def test_rows_depend_on_seed_and_epoch_alone(worlds):
     examples = some_examples(worlds)
-    mined = [mine(examples, ranker("bm25"), depth=10)]
+    mined = [mine(examples, finder("bm25"), depth=10)]
     groups, same = Groups(examples, mined, 6, seed=1), Groups(examples, mined, 6, seed=1)
     first = [groups[query].items.tolist() for query in range(len(examples))]
     assert first == [same[query].items.tolist() for query in reversed(range(len(examples)))][::-1]

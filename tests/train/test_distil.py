@@ -12,10 +12,11 @@ from crosscut.cli import main
 from crosscut.encoders import as_encoder
 from crosscut.errors import CrosscutError
 from crosscut.scorers import as_scorer
-from crosscut.train import distil, train_cross_encoder
+from crosscut.train import distil, train_cross_encoder, train_encoder
 from crosscut.train.data import read_splits
-from crosscut.train.negatives import first_items, mine, ranker
+from crosscut.train.mining import finder, first_items, mine
 from crosscut.train.settings import Settings
+from crosscut.train.teacher import as_teacher, ask
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
@@ -175,6 +176,101 @@ def test_a_matrix_teaches_the_queries_that_it_knows(beir, base, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+def test_teachers_are_asked_in_blocks_and_never_twice(beir, tmp_path):
+    examples, _ = read_splits(beir, Settings())
+    asked = []
+
+    def teacher(query, texts):
+        asked.append(query)
+        return [float(len(text)) for text in texts]
+
+    candidates = first_items(examples, ["bm25"], depth=7, seed=0)
+    candidates[3, 2:] = -1
+    reference = ask([as_teacher(teacher)], examples, candidates, 5, tmp_path / "whole")
+    assert (reference.items[3] >= 0).tolist() == [True, True, False, False, False]
+    assert (np.diff(reference.scores[:3], axis=1) <= 0).all()
+    small = as_teacher(teacher)
+    small.pairs = 40
+    parts = ask([small], examples, candidates, 5, tmp_path / "parts")
+    files = sorted((tmp_path / "parts").iterdir())
+    assert len(files) == 12
+    # Some are lost, and the machine that goes on takes larger blocks.
+    for file in files[2:5]:
+        file.unlink()
+    asked.clear()
+    again = ask([as_teacher(teacher)], examples, candidates, 5, tmp_path / "parts")
+    assert len(set(asked)) == 15
+    for made in (parts, again):
+        np.testing.assert_array_equal(made.items, reference.items)
+        np.testing.assert_array_equal(made.scores, reference.scores)
+
+
+def test_a_bi_encoder_learns_the_vectors_of_another(beir, base, tmp_path):
+    teacher = tmp_path / "teacher"
+    train_encoder(beir, base=base, out=teacher, epochs=4, **QUICK)
+    other = tiny_data.save_base(tmp_path / "other", seed=1)
+    out = tmp_path / "student"
+    report = distil(
+        beir, teacher=teacher, base=other, out=out, loss="vectors", epochs=12, **(QUICK | {"batch_size": 32})
+    )
+    assert report["steps"] == 12 * 5  # 60 queries and 72 items, 32 a step
+    assert losses_fall(report, 0.5)
+    assert set(report["figures"]) == {"recall@1", "recall@10", "cosine"}
+    assert report["figures"]["recall@10"] == max(recall for _, recall in report["evaluations"])
+    texts = [item.text for item in tiny_data.items()]
+    vectors = {name: as_encoder(name).encode(texts) for name in (teacher, other, out)}
+    before, after = ((vectors[teacher] * vectors[name]).sum(axis=1).mean() for name in (other, out))
+    assert after > before + 0.3
+    assert report["figures"]["cosine"] > 0.4
+
+
+def test_vectors_need_an_encoder_of_the_same_size(beir, base, tmp_path):
+    given = {"base": base, "out": tmp_path / "out", "loss": "vectors", "steps": 1, **QUICK}
+    wide = tiny_data.save_base(tmp_path / "wide", hidden_size=64)
+    with pytest.raises(CrosscutError, match="have 64 dimensions and those of the student 32"):
+        distil(beir, teacher=wide, **given)
+    train_cross_encoder(beir, base=base, out=tmp_path / "cross", steps=1, negative_count=7, **QUICK)
+    with pytest.raises(CrosscutError, match="is a cross-encoder, but the loss vectors learns from an encoder"):
+        distil(beir, teacher=tmp_path / "cross", **given)
+    with pytest.raises(CrosscutError, match="cannot encode with"):
+        distil(beir, teacher=Teacher(), **given)
+    with pytest.raises(CrosscutError, match="learns from one teacher, but there are 2"):
+        distil(beir, teacher=[base, base], **given)
+    for name, value in {"candidates": "all", "depth": 9, "top": 3, "sample": 2, "scale": 5.0}.items():
+        with pytest.raises(CrosscutError, match=f"{name} cannot be set with the loss vectors"):
+            distil(beir, teacher=base, **given, **{name: value})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stopped_run_does_not_encode_again(beir, base, tmp_path, monkeypatch):
+    from crosscut.encoders import Encoder
+    from crosscut.train.imitation import ImitationTask
+
+    class Letters(Encoder):
+        texts = 0
+
+        def _encode(self, texts, role):
+            Letters.texts += len(texts)
+            return [[text.count(letter) + 0.1 for letter in "abcdefghijklmnopqrstuvwxyz ?.,!-"] for text in texts]
+
+    losses, loss = [], ImitationTask.loss
+
+    def stop_once(task, *given):
+        losses.append(0)
+        if len(losses) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return loss(task, *given)
+
+    monkeypatch.setattr(ImitationTask, "loss", stop_once)
+    given = {"base": base, "out": tmp_path / "out", "loss": "vectors", "epochs": 1, **QUICK}
+    with pytest.raises(KeyboardInterrupt):
+        distil(beir, teacher=Letters(), **given)
+    assert Letters.texts == 60 + 72 + 12 + 1
+    distil(beir, teacher=Letters(), **given)
+    assert Letters.texts == 60 + 72 + 12 + 2
+    assert len(losses) == 17
+
+
 def test_from_the_shell_with_a_trained_teacher(beir, base, tmp_path, capsys):
     teacher, out = tmp_path / "teacher", tmp_path / "student"
     train_cross_encoder(beir, base=base, out=teacher, steps=2, negative_count=7, **QUICK)
@@ -183,7 +279,7 @@ def test_from_the_shell_with_a_trained_teacher(beir, base, tmp_path, capsys):
     assert main([*command, "--device", "cpu", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["figures"]) == {"mse", "same_first"}
     assert main([*command, "--device", "cpu", "--loss", "guess", "--overwrite"]) == 2
-    assert "there is no loss 'guess': use match or pair" in capsys.readouterr().err
+    assert "there is no loss 'guess': use match, pair or vectors" in capsys.readouterr().err
     assert (out / "model.safetensors").exists(), "a wrong argument does not cost the old model"
 
 
@@ -193,7 +289,10 @@ def test_from_the_shell_with_a_trained_teacher(beir, base, tmp_path, capsys):
         ({"loss": "guess"}, "there is no loss 'guess'"),
         ({"head": "tail", "loss": "mse"}, "there is no head 'tail'"),
         ({"head": "emb"}, "are for a cross-encoder: match trains an encoder"),
-        ({"candidates": "none"}, "items come from all, random, bm25, tfidf or encoder:MODEL, not from 'none'"),
+        (
+            {"candidates": "none"},
+            "items come from all, random, bm25, tfidf, encoder:MODEL or run:FILE, not from 'none'",
+        ),
         ({"candidates": "all,bm25"}, "candidates are all items, or come from other sources, not both"),
         ({"teacher": []}, "there is no teacher"),
         ({"teacher": "no.npz"}, "there is no file no.npz"),
@@ -210,7 +309,7 @@ def test_bad_arguments(beir, base, tmp_path, arguments, message):
 def test_the_teacher_is_asked_about_the_first_items_whatever_the_labels_say(beir):
     examples, _ = read_splits(beir, Settings())
     first = first_items(examples, ["bm25"], depth=9, seed=0)
-    ranked = mine(examples, ranker("bm25"), depth=9, answers_too=True)
+    ranked = mine(examples, finder("bm25"), depth=9, answers_too=True)
     np.testing.assert_array_equal(first, ranked)
     both = first_items(examples, ["bm25", "random"], depth=9, seed=0)
     np.testing.assert_array_equal(both[:, 0], ranked[:, 0])

@@ -68,7 +68,7 @@ def test_vectors_in_training_are_those_of_the_saved_model(trained, beir):
     encoder.eval()
     texts = ["the cat", "a", *TEXTS[:20]]
     with torch.no_grad():
-        vectors = task.vectors(texts, "item")
+        vectors = task.vectors(task.numbers(("item", texts))[0])
     np.testing.assert_allclose(vectors, encoder.encode(texts), atol=1e-5)
     assert encoder.max_seq_length == 6
 
@@ -125,7 +125,10 @@ def test_mentions(worlds, base, tmp_path):
     ("arguments", "message"),
     [
         ({"scale": 0}, "scale must be above 0"),
-        ({"negatives": "mine"}, "items come from self, random, bm25, tfidf or encoder:MODEL, not from 'mine'"),
+        (
+            {"negatives": "mine"},
+            "items come from self, random, bm25, tfidf, encoder:MODEL or run:FILE, not from 'mine'",
+        ),
         ({"negative_count": 99}, "has only 71 items that do not answer it, but 99 are asked for"),
         ({"max_length": 99}, "max_length 99 does not suit"),
         ({"base": "./no/such/model"}, "there is no model folder"),

@@ -61,7 +61,7 @@ def save_worlds(folder: Path) -> Path:
     return folder
 
 
-def save_base(folder: Path, **options) -> Path:
+def save_base(folder: Path, seed: int = 0, **options) -> Path:
     """A BERT with random weights and no head, whose words are the ones above."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
@@ -70,7 +70,7 @@ def save_base(folder: Path, **options) -> Path:
     tokenizer.save_pretrained(folder)
     import torch
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = BertConfig(vocab_size=len(words), max_position_embeddings=32, **(SIZES | options))
     BertModel(config).save_pretrained(folder)
     return folder

@@ -19,7 +19,7 @@ is run again. Several GPUs: torchrun --nproc-per-node 4 -m crosscut.cli train ..
 EXAMPLES = """\
 examples:
   crosscut train cross-encoder scifact/ --base microsoft/MiniLM-L12-H384-uncased --out my-model
-  crosscut train cross-encoder zeshel/ --base bert-base-uncased --out linker --head emb \\
+  crosscut train cross-encoder zeshel/ --base google-bert/bert-base-uncased --out linker --head emb \\
       --negatives encoder:./my-encoder --negative-count 63
   crosscut train encoder scifact/ --base sentence-transformers/all-MiniLM-L6-v2 --out my-encoder
   crosscut train distil scifact/ --teacher ./my-model --base ./my-encoder --out my-student
@@ -32,7 +32,7 @@ BASE = "the model to begin with: a name on the Hugging Face hub, or a folder"
 HELP = {
     "epochs": "passes over the training queries",
     "steps": "how many steps to train, instead of --epochs",
-    "batch_size": "queries in a batch, on each device",
+    "batch_size": "queries in a batch, on each device (texts, for --loss vectors)",
     "accumulate": "batches in a step",
     "learning_rate": "the highest learning rate",
     "warmup": "the share of the steps in which the learning rate rises",
@@ -42,6 +42,7 @@ HELP = {
     "precision": "auto, bf16 or fp32; auto is bf16 on a GPU that has it",
     "device": "cpu, to leave a GPU alone",
     "compile": "run the model through torch.compile",
+    "freeze_words": "leave the vectors of words as they are",
     "split": "the queries to train on",
     "dev": "the split to evaluate on (default: dev, valid, validation or val; or a tenth of those to train on)",
     "dev_queries": "evaluate on so many of them at most",
@@ -67,7 +68,7 @@ def _add_cross_encoder(models: Verbs) -> None:
 examples:
   crosscut train cross-encoder scifact/ --base microsoft/MiniLM-L12-H384-uncased --out my-model \\
       --negatives bm25,random --item-tokens 220 --epochs 3
-  crosscut train cross-encoder zeshel/ --base bert-base-uncased --out linker --head emb --dev val \\
+  crosscut train cross-encoder zeshel/ --base google-bert/bert-base-uncased --out linker --head emb --dev val \\
       --negatives encoder:./my-encoder --negative-count 63 --depth 63 --learning-rate 1e-5 --epochs 4
 """,
         help="a model that reads query and item together",
@@ -93,7 +94,8 @@ def _add_encoder(models: Verbs) -> None:
         """\
 examples:
   crosscut train encoder scifact/ --base sentence-transformers/all-MiniLM-L6-v2 --out my-encoder
-  crosscut train encoder zeshel/ --base bert-base-uncased --out linker --dev val --epochs 4 --max-length 128
+  crosscut train encoder zeshel/ --base google-bert/bert-base-uncased --out linker --dev val --epochs 4 \\
+      --max-length 128
 """,
         help="a model that turns texts into vectors",
     )
@@ -116,17 +118,20 @@ def _add_distil(models: Verbs) -> None:
         "distil",
         """\
 Train a student on the scores of a cross-encoder. With the losses match and pair a bi-encoder learns to find
-what the teacher would rank first; with mse a smaller cross-encoder learns the scores themselves. They are kept
-while the run lasts: one that is continued does not ask again.""",
+what the teacher would rank first; with mse a smaller cross-encoder learns the scores themselves. With the loss
+vectors the teacher is an encoder, and a bi-encoder learns its vectors. What the teacher says is kept while the
+run lasts: one that is continued does not ask again.""",
         """\
 examples:
   crosscut train distil scifact/ --teacher ./my-model --base ./my-encoder --out student
   crosscut train distil scifact/ --teacher scifact.npz --candidates all --loss pair --top 100 \\
       --base ./my-encoder --out student
   crosscut train distil scifact/ --teacher ./large --teacher ./larger --loss mse --head emb \\
-      --base microsoft/MiniLM-L6-H384-uncased --out small
+      --base microsoft/MiniLM-L12-H384-uncased --out small
+  crosscut train distil scifact/ --teacher sentence-transformers/all-MiniLM-L6-v2 --loss vectors \\
+      --base ./small-encoder --out student --batch-size 256
 """,
-        help="a student of a cross-encoder",
+        help="a student of a cross-encoder, or of an encoder",
     )
     add = parser.add_argument
     add(
@@ -134,15 +139,21 @@ examples:
         required=True,
         action="append",
         metavar="MODEL",
-        help="a cross-encoder as for --scorer elsewhere, or a score matrix (.npz); several are averaged",
+        help="a cross-encoder as for --scorer elsewhere, or a score matrix (.npz); several are averaged. "
+        "An encoder for --loss vectors",
     )
     add_scorer_option(parser)
-    add("--loss", default="match", metavar="NAME", help="match or pair (encoder), or mse (default: %(default)s)")
+    add(
+        "--loss",
+        default="match",
+        metavar="NAME",
+        help="match, pair or vectors (encoder), or mse (default: %(default)s)",
+    )
     add(
         "--candidates",
         metavar="NAMES",
-        help="the items that the teacher scores: all, or the first of random, bm25, tfidf or encoder:MODEL "
-        "(default: the first of the student as it begins; bm25,random for mse)",
+        help="the items that the teacher scores: all, or the first of random, bm25, tfidf, encoder:MODEL or "
+        "run:FILE (default: the first of the student as it begins; bm25,random for mse)",
     )
     add("--depth", type=at_least(1), metavar="N", help="so many for each query (default: 100)")
     add("--top", type=at_least(1), metavar="N", help="the teacher's first N are paired in `pair` (default: 10)")
@@ -154,11 +165,20 @@ examples:
 
 
 def _distil(args: dict[str, Any]) -> dict[str, Any]:
-    from crosscut.cli.models import load_scorer
+    from crosscut.cli.models import PYTHON, load_scorer
+    from crosscut.scorers import option_types
     from crosscut.train import distil
+    from crosscut.train.settings import Settings
 
-    options = args.pop("scorer_option")
-    teachers = [name if name.endswith(".npz") else load_scorer(name, options) for name in args.pop("teacher")]
+    options, teachers = args.pop("scorer_option"), args.pop("teacher")
+    device = Settings(device=args.get("device")).own_device
+
+    def load(name: str) -> Any:
+        is_model = not name.startswith(PYTHON) and "device" in option_types(name)
+        return load_scorer(name, [f"device={device}", *options] if device and is_model else options)
+
+    if args["loss"] != "vectors":
+        teachers = [name if name.endswith(".npz") else load(name) for name in teachers]
     return distil(args.pop("data"), teacher=teachers, **args)
 
 
@@ -168,8 +188,8 @@ def add_negatives(parser: argparse.ArgumentParser, sources: str, count: int, fro
         "--negatives",
         default=sources,
         metavar="NAMES",
-        help=f"where items come from that do not answer a query{from_where}, bm25, tfidf or encoder:MODEL; "
-        "several, between commas, in equal parts (default: %(default)s)",
+        help=f"where items come from that do not answer a query{from_where}, bm25, tfidf, encoder:MODEL or "
+        "run:FILE (a TREC run); several, between commas, in equal parts (default: %(default)s)",
     )
     add(
         "--negative-count",

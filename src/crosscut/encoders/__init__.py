@@ -16,8 +16,8 @@ from crosscut.scorers.exported import is_exported
 __all__ = ["Encoder", "ExportedEncoder", "GivenVectors", "ModelEncoder", "as_encoder"]
 
 
-def as_encoder(obj: Any) -> Encoder:
-    """Make an encoder of what the caller has.
+def as_encoder(obj: Any, device: str | None = None) -> Encoder:
+    """Make an encoder of what the caller has; `device` is where a model runs that torch loads (default: a GPU).
 
     >>> as_encoder(GivenVectors(["sky"], [[1.0, 0.0]])).name
     'given'
@@ -25,7 +25,7 @@ def as_encoder(obj: Any) -> Encoder:
     if isinstance(obj, Encoder):
         return obj
     if isinstance(obj, str | Path):
-        return ExportedEncoder(obj) if is_exported(obj) else sentence_transformer(obj)
+        return ExportedEncoder(obj) if is_exported(obj) else sentence_transformer(obj, device)
     if callable(getattr(obj, "encode", None)) and not isinstance(obj, type):
         return ModelEncoder(obj)
     raise CrosscutError(

@@ -9,7 +9,8 @@ from crosscut.errors import CrosscutError
 from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
 from crosscut.train.data import Examples, read_splits
-from crosscut.train.negatives import Groups, check_sources, mine_all
+from crosscut.train.mining import check_sources, mine_all
+from crosscut.train.negatives import Groups
 from crosscut.train.settings import Settings
 
 
@@ -34,10 +35,10 @@ def train_cross_encoder(
 
     head: "cls" (the first token's vector gives the score) or "emb" (the dot product of two marked vectors, ANNCUR
     §2.6). negatives: where the `negative_count` items come from that each query's positive is told apart from:
-    random, bm25, tfidf or encoder:MODEL, several in equal parts; all but random are drawn anew in every epoch from
-    the first `depth`. data: see `read_examples`. query_tokens, item_tokens, max_length: texts are cut as scorers
-    cut them. settings: those of `Settings`. The same call continues a run that was stopped; `overwrite` begins
-    anew. Returns the figures of the model that was kept.
+    random, bm25, tfidf, encoder:MODEL or run:FILE (TREC's), several in equal parts; all but random are drawn anew
+    in every epoch from the first `depth`. data: see `read_examples`. query_tokens, item_tokens, max_length: texts
+    are cut as scorers cut them. settings: those of `Settings`. The same call continues a run that was stopped;
+    `overwrite` begins anew. Returns the figures of the model that was kept.
 
     >>> train_cross_encoder("faq", base="bert-base-uncased", out="model", head="tail")
     Traceback (most recent call last):
@@ -52,7 +53,7 @@ def train_cross_encoder(
     with needs_extra("train", "training"):
         from crosscut.train import pairs, trainer
     train, dev = read_splits(data, chosen)
-    limits = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
+    limits: dict[str, Any] = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
     record = {
         "model": "cross-encoder",
         "data": str(data),
@@ -68,14 +69,21 @@ def train_cross_encoder(
 
     def make(work: Path, arguments: Any) -> pairs.PairTask:
         loaded = pairs.load_base(base, head, train.markers, chosen.seed)
-        rows, dev_rows = (draw_groups(part, sources, negative_count, depth, chosen.seed) for part in (train, dev))
-        return pairs.PairTask(loaded, rows, train, dev_rows, dev, **limits, eval_batch=chosen.batch_size)
+        rows, dev_rows = (
+            draw_groups(part, sources, negative_count, depth, chosen.seed, chosen.own_device)
+            for part in (train, dev)
+        )
+        more: dict[str, Any] = {"eval_batch": chosen.batch_size}
+        more["progress"] = progress and arguments.process_index == 0
+        return pairs.PairTask(loaded, rows, train, dev_rows, dev, **limits, **more)
 
     order = trainer.Order(Path(out), head, record, chosen, len(train), licence, overwrite, progress)
     return trainer.train(order, pairs.PairTask, make)
 
 
-def draw_groups(examples: Examples, sources: list[str], count: int, depth: int, seed: int) -> Groups:
+def draw_groups(
+    examples: Examples, sources: list[str], count: int, depth: int, seed: int, device: str | None = None
+) -> Groups:
     """Each query's positive with negatives from `sources`.
 
     >>> from crosscut.types import Item, Query
@@ -85,5 +93,5 @@ def draw_groups(examples: Examples, sources: list[str], count: int, depth: int, 
     4
     """
     Groups(examples, [], count, seed)  # too few negatives are told before time is spent on finding them
-    mined = mine_all(examples, sources, max(depth, count))
+    mined = mine_all(examples, sources, max(depth, count), device=device)
     return Groups(examples, mined, count, seed, random="random" in sources)

@@ -137,9 +137,27 @@ class Examples:
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(text, len(numbers)) for text in self.items])
 
+    @cached_property
+    def _by_kind(self) -> tuple[np.ndarray, np.ndarray]:
+        """The items in the order of their kinds, and where each kind begins; one more at the end."""
+        order = np.argsort(self.kinds, kind="stable")
+        return order, np.searchsorted(self.kinds[order], np.arange(self.kinds.max(initial=-1) + 2))
+
     def answers(self, query: int) -> np.ndarray:
         """The kinds of the items that answer a query."""
         return self.kinds[list(self.positives[query])]
+
+    def twins(self, query: int, pool: range | None = None) -> np.ndarray:
+        """Where the items lie, anywhere or in a pool, that answer a query or have the text of one that does.
+
+        >>> items = [Item("a", "flood"), Item("b", "flood")]
+        >>> Examples.of([Query("q", "water?")], items, {"q": {"a": 1}}).twins(0).tolist()
+        [0, 1]
+        """
+        order, starts = self._by_kind
+        kinds = dict.fromkeys(self.answers(query).tolist())
+        found = np.concatenate([order[:0], *(order[starts[kind] : starts[kind + 1]] for kind in kinds)])
+        return found if pool is None else found[(found >= pool.start) & (found < pool.stop)]
 
     def digest(self) -> str:
         """A short hex, the same for the same examples."""

@@ -1,7 +1,8 @@
-"""Training a student on the scores of a cross-encoder, or of several."""
+"""Training a student on the scores of a cross-encoder, or of several, or on the vectors of an encoder."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
 from crosscut.train.data import Examples, hold_out, read_splits
 from crosscut.train.encoder import check_scale
-from crosscut.train.negatives import ENCODER, check_sources, first_items
+from crosscut.train.mining import ENCODER, check_sources, first_items
 from crosscut.train.settings import Settings
 from crosscut.train.teacher import TaughtRows, as_teacher, ask, known_to
 
-LOSSES = ("match", "pair", "mse")
+LOSSES = ("match", "pair", "vectors", "mse")
 ALL = "all"  # every item of a query's pool
+DEPTH, TOP, SCALE = 100, 10, 20.0
 SAMPLE = 16  # items of a query in a step, for a cross-encoder
 
 
@@ -27,10 +29,10 @@ def distil(
     out: str | Path,
     loss: str = "match",
     candidates: str | list[str] | None = None,
-    depth: int = 100,
-    top: int = 10,
+    depth: int | None = None,
+    top: int | None = None,
     sample: int | None = None,
-    scale: float = 20.0,
+    scale: float | None = None,
     head: str | None = None,
     query_tokens: int | None = None,
     item_tokens: int | None = None,
@@ -40,90 +42,166 @@ def distil(
     progress: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Train `base` on the scores that `teacher` gives to some items of each query.
+    """Train `base` on the scores that `teacher` gives to some items of each query, or on its vectors.
 
     teacher: a scorer as for `as_scorer`, a score-matrix file (.npz), or a list of these, which are averaged.
     loss: with "match" and "pair" (L_match and L_pair of ANNCUR A.3) a bi-encoder learns, with "mse" (ADACUR B.1.2)
-    a cross-encoder. candidates: which `depth` items of each query the teacher scores: the first of random, bm25,
-    tfidf or encoder:MODEL, several in equal parts, or "all" items, of which the best `depth` are kept. By default
-    they are the first of the student as it begins (ADACUR B.2.2), or of bm25 and random for a cross-encoder. top:
-    k_d, how many of the teacher's first are paired in "pair". sample: how many items of a query a step takes
-    (default: all, and 16 for a cross-encoder). scale, max_length: see `train_encoder`; head and the limits: see
-    `train_cross_encoder`. Scores are kept in `out` until the run has ended: one that continues does not ask again.
+    a cross-encoder. candidates: which `depth` items (100) of each query the teacher scores: the first of random,
+    bm25, tfidf, encoder:MODEL or run:FILE (TREC's), several in equal parts, or "all" items, of which the best
+    `depth` are kept. By default they are the first of the student as it begins (ADACUR B.2.2), or of bm25 and
+    random for a cross-encoder. top: k_d, how many of the teacher's first (10) are paired in "pair". sample: how
+    many items of a query a step takes (default: all, and 16 for a cross-encoder). scale, max_length: see
+    `train_encoder`; head and the limits: see `train_cross_encoder`. With the loss "vectors" the teacher is an
+    encoder, and a bi-encoder learns its vectors of all queries and items; `batch_size` then counts texts. What the
+    teacher says is kept in `out` until the run has ended: one that continues does not ask again.
 
-    >>> distil("faq", teacher="my-model", base="bert-base-uncased", out="model", loss="guess")
+    >>> distil("faq", teacher="my-model", base="google-bert/bert-base-uncased", out="model", loss="guess")
     Traceback (most recent call last):
-    crosscut.errors.CrosscutError: there is no loss 'guess': use match or pair (encoder), or mse (cross-encoder)
+    crosscut.errors.CrosscutError: there is no loss 'guess': use match, pair or vectors (encoder), or mse \
+(cross-encoder)
     """
     if loss not in LOSSES:
-        raise CrosscutError(f"there is no loss {loss!r}: use match or pair (encoder), or mse (cross-encoder)")
-    to_pairs = loss == "mse"
+        raise CrosscutError(
+            f"there is no loss {loss!r}: use match, pair or vectors (encoder), or mse (cross-encoder)"
+        )
+    limits = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
+    for_scores = {"candidates": candidates, "depth": depth, "top": top, "sample": sample, "scale": scale}
+    _check(loss, head, limits, for_scores)
+    with needs_extra("train", "training"):
+        from crosscut.train import trainer
+    plan = Plan(data, base, loss, head or "cls", limits, Settings.of(settings), progress)
+    made = _vectors(plan, teacher) if loss == "vectors" else _scores(plan, teacher, for_scores)
+    kind = plan.head if loss == "mse" else "encoder"
+    order = trainer.Order(Path(out), kind, made.record, plan.settings, made.rows, licence, overwrite, progress)
+    return trainer.train(order, made.task, made.make)
+
+
+def _check(loss: str, head: str | None, limits: dict[str, Any], for_scores: dict[str, Any]) -> None:
     if head not in (None, "cls", "emb"):
         raise CrosscutError(f"there is no head {head!r}: use cls or emb")
-    if not to_pairs and (head or query_tokens or item_tokens):
+    if loss != "mse" and (head or limits["query_tokens"] or limits["item_tokens"]):
         raise CrosscutError(
             f"head, query_tokens and item_tokens are for a cross-encoder: {loss} trains an encoder"
         )
-    limits = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
-    check_limits(**limits, depth=depth, top=top, sample=sample)
-    check_scale(scale)
-    sources = check_sources(candidates or ("bm25,random" if to_pairs else f"{ENCODER}{base}"), ALL)
+    if loss == "vectors" and (given := [name for name, value in for_scores.items() if value is not None]):
+        raise CrosscutError(f"{', '.join(given)} cannot be set with the loss vectors, which needs no scores")
+    check_limits(**limits, **{name: for_scores[name] for name in ("depth", "top", "sample")})
+    if for_scores["scale"] is not None:
+        check_scale(for_scores["scale"])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all students have in common."""
+
+    data: str | Path
+    base: str | Path
+    loss: str
+    head: str
+    limits: dict[str, Any]
+    settings: Settings
+    progress: bool
+
+    def record(self, train: Examples, **more: Any) -> dict[str, Any]:
+        about = {
+            "model": "cross-encoder" if self.loss == "mse" else "encoder",
+            "data": str(self.data),
+            "examples": train.digest(),
+            "base": str(self.base),
+            "loss": self.loss,
+        }
+        return about | more | self.limits | self.settings.record()
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the trainer needs: see `trainer.Order` and `trainer.train`."""
+
+    record: dict[str, Any]
+    rows: int
+    task: Any
+    make: Any
+
+
+def _scores(plan: Plan, teacher: Any, asked: dict[str, Any]) -> Made:
+    from crosscut.train import pairs, process, students, vectors
+
+    loss, settings, limits = plan.loss, plan.settings, plan.limits
+    to_pairs, device = loss == "mse", settings.own_device
+    depth, top, scale = asked["depth"] or DEPTH, asked["top"] or TOP, asked["scale"] or SCALE
+    by_default = "bm25,random" if to_pairs else f"{ENCODER}{plan.base}"
+    sources = check_sources(asked["candidates"] or by_default, ALL)
     if ALL in sources and len(sources) > 1:
         raise CrosscutError("candidates are all items, or come from other sources, not both")
-    chosen = Settings.of(settings)
-    with needs_extra("train", "training"):
-        from crosscut.train import pairs, process, students, trainer, vectors
-    teachers = [as_teacher(one) for one in (teacher if isinstance(teacher, list | tuple) else [teacher])]
+    teachers = [as_teacher(one, device) for one in (teacher if isinstance(teacher, list | tuple) else [teacher])]
     if not teachers:
         raise CrosscutError("there is no teacher: name at least one")
-    train, dev = _known_splits(data, chosen, teachers)
-    record = {
-        "model": "cross-encoder" if to_pairs else "encoder",
-        "data": str(data),
-        "examples": train.digest(),
-        "base": str(base),
-        "teacher": [one.name for one in teachers],
-        "teacher_digest": [one.digest() for one in teachers],
-        "loss": loss,
-        "candidates": sources,
-        "depth": depth,
-        "top": top if loss == "pair" else None,
-        "sample": sample,
-        **({"head": head or "cls"} if to_pairs else {"scale": scale}),
-        **limits,
-        **chosen.record(),
-    }
+    train, dev = _known_splits(plan.data, settings, teachers)
+    record = plan.record(
+        train,
+        teacher=[one.name for one in teachers],
+        teacher_digest=[one.digest() for one in teachers],
+        candidates=sources,
+        depth=depth,
+        top=top if loss == "pair" else None,
+        sample=asked["sample"],
+        **({"head": plan.head} if to_pairs else {"scale": scale}),
+    )
     keep = min(top, depth) if loss == "pair" else depth
 
     def rows_of(examples: Examples, cache: Path, arguments: Any, count: int | None, keep: int) -> TaughtRows:
         drawn = None
         if ALL not in sources:
-            drawn = first_items(examples, sources, depth, chosen.seed)
-        place = (arguments.process_index, arguments.world_size)
-        taught = ask(teachers, examples, drawn, keep, cache, process=place, wait=process.wait, progress=progress)
-        return TaughtRows(taught, count, chosen.seed)
+            drawn = first_items(examples, sources, depth, settings.seed, device)
+        place, shown = (arguments.process_index, arguments.world_size), plan.progress and is_first(arguments)
+        taught = ask(teachers, examples, drawn, keep, cache, process=place, wait=process.wait, progress=shown)
+        return TaughtRows(taught, count, settings.seed)
+
+    def is_first(arguments: Any) -> bool:
+        return bool(arguments.process_index == 0)
 
     def make_pairs(work: Path, arguments: Any) -> Any:
-        loaded = pairs.load_base(base, head or "cls", train.markers, chosen.seed)
+        loaded = pairs.load_base(plan.base, plan.head, train.markers, settings.seed)
         rows, dev_rows = (
-            rows_of(part, work / f"teacher-{name}", arguments, sample or SAMPLE, keep)
+            rows_of(part, work / f"teacher-{name}", arguments, asked["sample"] or SAMPLE, keep)
             for name, part in (("train", train), ("dev", dev))
         )
-        return students.RegressionTask(loaded, rows, train, dev_rows, dev, **limits, eval_batch=chosen.batch_size)
+        more: dict[str, Any] = {**limits, "eval_batch": settings.batch_size}
+        more["progress"] = plan.progress and is_first(arguments)
+        return students.RegressionTask(loaded, rows, train, dev_rows, dev, **more)
 
     def make_vectors(work: Path, arguments: Any) -> Any:
-        encoder = vectors.load_base(base, train.markers, max_length, chosen.seed)
-        rows = rows_of(train, work / "teacher-train", arguments, sample, keep)
+        encoder = vectors.load_base(plan.base, train.markers, limits["max_length"], settings.seed)
+        rows = rows_of(train, work / "teacher-train", arguments, asked["sample"], keep)
         dev_taught = rows_of(dev, work / "teacher-dev", arguments, None, depth).taught
+        more: dict[str, Any] = {"dev_taught": dev_taught, "scale": scale}
+        more["progress"] = plan.progress and is_first(arguments)
         if loss == "match":
-            return students.MatchTask(encoder, rows, train, dev, dev_taught=dev_taught, scale=scale)
-        return students.PairwiseTask(encoder, rows, train, dev, dev_taught=dev_taught, scale=scale, work=work)
+            return students.MatchTask(encoder, rows, train, dev, **more)
+        return students.PairwiseTask(encoder, rows, train, dev, work=work, **more)
 
-    kind = (head or "cls") if to_pairs else "encoder"
-    order = trainer.Order(Path(out), kind, record, chosen, len(train), licence, overwrite, progress)
-    if to_pairs:
-        return trainer.train(order, students.RegressionTask, make_pairs)
-    return trainer.train(order, students.MatchTask, make_vectors)
+    task = students.RegressionTask if to_pairs else students.MatchTask
+    return Made(record, len(train), task, make_pairs if to_pairs else make_vectors)
+
+
+def _vectors(plan: Plan, teacher: Any) -> Made:
+    from crosscut.train import imitation, vectors
+
+    encoder = imitation.encoder_teacher(teacher, plan.settings.own_device)
+    train, dev = read_splits(plan.data, plan.settings)
+    record = plan.record(train, teacher=[encoder.name], teacher_digest=[encoder.digest()])
+
+    def make(work: Path, arguments: Any) -> Any:
+        student = vectors.load_base(plan.base, train.markers, plan.limits["max_length"], plan.settings.seed)
+        imitation.check_dimensions(encoder, student)
+        with arguments.main_process_first(local=False):
+            taught = imitation.vectors_of(encoder, train, work, "train")
+            items = taught[1] if dev.items == train.items else None
+            dev_taught = imitation.vectors_of(encoder, dev, work, "dev", items)
+        shown = plan.progress and arguments.process_index == 0
+        return imitation.ImitationTask(student, train, dev, taught=taught, dev_taught=dev_taught, progress=shown)
+
+    return Made(record, len(train.queries) + len(train.items), imitation.ImitationTask, make)
 
 
 def _known_splits(data: str | Path, settings: Settings, teachers: list[Any]) -> tuple[Examples, Examples]:

@@ -11,7 +11,8 @@ from crosscut.errors import CrosscutError
 from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
 from crosscut.train.data import read_splits
-from crosscut.train.negatives import SELF, Groups, check_sources, mine_all
+from crosscut.train.mining import SELF, check_sources, mine_all
+from crosscut.train.negatives import Groups
 from crosscut.train.settings import Settings
 
 
@@ -34,8 +35,9 @@ def train_encoder(
 
     Each query's positive is told apart from all other items of its batch, among them `negative_count` that are
     hard for this query. negatives: where these come from: self (the first `depth` by the model itself, found anew
-    when an epoch begins), random, bm25, tfidf or encoder:MODEL, several in equal parts. scale: cosines are
-    multiplied by it. max_length: texts are cut to so many tokens. The rest is as in `train_cross_encoder`.
+    when an epoch begins), random, bm25, tfidf, encoder:MODEL or run:FILE (TREC's), several in equal parts. scale:
+    cosines are multiplied by it. max_length: texts are cut to so many tokens. The rest is as in
+    `train_cross_encoder`.
 
     >>> train_encoder("faq", base="bert-base-uncased", out="model", scale=0)
     Traceback (most recent call last):
@@ -64,14 +66,15 @@ def train_encoder(
 
     def make(work: Path, arguments: Any) -> vectors.InBatchTask:
         encoder = vectors.load_base(base, train.markers, max_length, chosen.seed)
-        mined = mine_all(train, [source for source in sources if source != SELF], depth)
+        others = [source for source in sources if source != SELF]
+        mined = mine_all(train, others, depth, device=chosen.own_device)
         mines = SELF in sources
         if mines:
             mined.append(np.full((len(train), 1), -1))  # until the first epoch begins
         rows = Groups(train, mined, negative_count, chosen.seed, random="random" in sources)
-        return vectors.InBatchTask(
-            encoder, rows, train, dev, scale=scale, depth=depth if mines else None, work=work
-        )
+        more: dict[str, Any] = {"depth": depth if mines else None, "work": work}
+        more["progress"] = progress and arguments.process_index == 0
+        return vectors.InBatchTask(encoder, rows, train, dev, scale=scale, **more)
 
     order = trainer.Order(Path(out), "encoder", record, chosen, len(train), licence, overwrite, progress)
     return trainer.train(order, vectors.InBatchTask, make)

@@ -12,17 +12,16 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers.model_files import loading, model_location
-from crosscut.scorers.tokens import PairTokens, TokenPairs, length_batches
+from crosscut.scorers.tokens import PairTokens, cut_lengths
 from crosscut.scorers.torch_models import Loaded, longest
+from crosscut.train.batches import Batch, Chunked, TokenRows, device_of, to_device
 from crosscut.train.data import Examples
 from crosscut.train.negatives import Row
 from crosscut.train.process import quiet
-from crosscut.train.trainer import Batch, Rows, Spread, Task
+from crosscut.train.trainer import Rows, Spread, Task
 
 HEADS = ("cls", "emb")
 MARKERS = ("[QUERY]", "[ITEM]")
-WASTE = 0.1  # the share of a chunk that may be padding
-CHUNK = 16_384  # tokens
 
 
 def load_base(base: str | Path, head: str, markers: Sequence[str], seed: int) -> Loaded:
@@ -94,31 +93,27 @@ def _check_base(config: Any, tokenizer: Any, head: str, location: str) -> dict[s
     return form or {"head": "emb", "query_marker": MARKERS[0], "item_marker": MARKERS[1]}
 
 
-class PairScores(torch.nn.Module):
-    """Scores of pairs, which come in chunks of like length."""
+class PairScores(Chunked):
+    """Scores of pairs."""
 
-    def __init__(self, loaded: Loaded, query_mark: int) -> None:
+    def __init__(self, loaded: Loaded, rows: TokenRows, marks: tuple[int, int]) -> None:
+        """`marks`: where the marker of the query stands, and that of the item if the query were empty."""
         super().__init__()
-        self.inner = loaded.model
-        self._query_mark = query_mark
-        self._marked = loaded.markers is not None
+        self.inner, self.rows = loaded.model, rows
+        self._typed, self._marked, self._marks = loaded.typed, loaded.markers is not None, marks
         for name in ("classifier", "score"):
             if (head := getattr(self.inner, name, None)) is not None:
                 head.forward = _in_float32(head.forward)
 
-    def forward(self, chunks: list[Batch], order: torch.Tensor) -> torch.Tensor:
-        """Scores (float32) in the order of the pairs; `order`: which pair each row of the chunks is."""
-        scores = torch.cat([self._score(dict(chunk)) for chunk in chunks])
-        return torch.empty_like(scores).index_copy(0, order, scores)
-
-    def _score(self, chunk: Batch) -> torch.Tensor:
-        marks = chunk.pop("item_marks")
-        output = self.inner(**chunk)
+    def run(self, given: Batch, parts: torch.Tensor) -> torch.Tensor:
+        if not self._typed:
+            del given["token_type_ids"]
+        output = self.inner(**given)
         if not self._marked:
             return output.logits[:, 0].float()
         state = output.last_hidden_state.float()
-        query = state[:, self._query_mark]
-        return (query * state[torch.arange(len(state), device=state.device), marks]).sum(-1)
+        item = state[torch.arange(len(state), device=state.device), self._marks[1] + parts[1, 1]]
+        return (state[:, self._marks[0]] * item).sum(-1)
 
 
 def _in_float32(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -148,25 +143,34 @@ class PairTask(Task):
         item_tokens: int | None,
         max_length: int | None,
         eval_batch: int,
+        progress: bool = False,
     ) -> None:
         self.rows, self.train, self.dev, self.dev_examples = rows, train, dev, dev_examples
         self._loaded, self._eval_batch = loaded, eval_batch
         self.max_length = longest(loaded, max_length, loaded.model.name_or_path)
         if max_length is not None:
             loaded.tokenizer.model_max_length = max_length
-        names = loaded.tokenizer.model_input_names
-        self._typed = "token_type_ids" in names and getattr(loaded.model.config, "type_vocab_size", 1) > 0
-        self.tokens = PairTokens(
+        tokens = PairTokens(
             loaded.tokenizer.backend_tokenizer,
             self.max_length,
             query_tokens,
             item_tokens,
             loaded.markers,
-            types="token_type_ids" in names,
+            types="token_type_ids" in loaded.tokenizer.model_input_names,
         )
-        template = self.tokens.template
-        self._item_mark = len(template.before[0]) + len(template.between[0]) - 1
-        self.module = PairScores(loaded, query_mark=len(template.before[0]) - 1)
+        self._limits = tokens.query_tokens, tokens.item_tokens, tokens.room
+        template = tokens.template
+        self._tokens = TokenRows(
+            tokens.store,
+            (template.before, template.between, template.after),
+            (template.query_type, template.item_type),
+            pad=loaded.tokenizer.pad_token_id or 0,
+        )
+        first, second = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
+        self.module = PairScores(loaded, self._tokens, marks=(first, second))
+        texts = (train.queries, train.items, dev_examples.queries, dev_examples.items)
+        numbers = self._tokens.add(*texts, progress=progress)
+        self._numbers = {id(train): numbers[:2], id(dev_examples): numbers[2:]}
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         return self._batch(self.train, rows)
@@ -191,8 +195,7 @@ class PairTask(Task):
 
     def scores(self, examples: Examples, rows: Sequence[Row]) -> np.ndarray:
         """Of the candidates (columns) of some rows."""
-        device = next(self.module.parameters()).device
-        made = []
+        device, made = device_of(self.module), []
         for start in range(0, len(rows), self._eval_batch):
             batch = self._batch(examples, rows[start : start + self._eval_batch])
             made.append(self.module(**to_device(device, batch["inputs"])).view(batch["queries"], -1).cpu().numpy())
@@ -204,29 +207,12 @@ class PairTask(Task):
         self._loaded.tokenizer.save_pretrained(folder)
 
     def _batch(self, examples: Examples, rows: Sequence[Row]) -> Batch:
-        pairs = [(examples.queries[row.query], examples.items[item]) for row in rows for item in row.items]
-        encoded = self.tokens.pairs(pairs)
-        chunks, order = [], []
-        for positions in length_batches(encoded.lengths, CHUNK, WASTE):
-            chunks.append(self._chunk(encoded, positions))
-            order.append(positions)
-        batch: Batch = {"inputs": {"chunks": chunks, "order": torch.as_tensor(np.concatenate(order))}}
-        batch["queries"] = len(rows)
+        queries, items = self._numbers[id(examples)]
+        queries = np.repeat(queries[[row.query for row in rows]], [len(row.items) for row in rows])
+        items = items[np.concatenate([row.items for row in rows])]
+        sizes = cut_lengths(self._tokens.sizes(queries), self._tokens.sizes(items), *self._limits)
+        texts = tuple(zip((queries, items), sizes, strict=True))
+        batch: Batch = {"inputs": self._tokens.inputs(texts, device_of(self.module)), "queries": len(rows)}
         if targets := [row.scores for row in rows if row.scores is not None]:
             batch["target"] = torch.as_tensor(np.stack(targets), dtype=torch.float32)
         return batch
-
-    def _chunk(self, encoded: TokenPairs, positions: np.ndarray) -> Batch:
-        ids, types, mask = encoded.rows(positions, pad=self._loaded.tokenizer.pad_token_id or 0)
-        chunk = {"input_ids": ids, "attention_mask": mask} | ({"token_type_ids": types} if self._typed else {})
-        chunk["item_marks"] = encoded.query_lengths[positions] + self._item_mark
-        return {name: torch.as_tensor(array) for name, array in chunk.items()}
-
-
-def to_device(device: torch.device, value: Any) -> Any:
-    """A tensor, or all tensors in dicts and lists."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, dict):
-        return {name: to_device(device, part) for name, part in value.items()}
-    return [to_device(device, part) for part in value]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from crosscut.errors import CrosscutError
+from crosscut.system import needs_extra
 
 PRECISIONS = ("auto", "bf16", "fp32")
 EVALUATIONS = 5  # in an epoch, unless `eval_every` says otherwise
@@ -21,7 +23,8 @@ class Settings:
     each with its candidates, `accumulate` times. The learning rate rises for the share `warmup` of the steps and
     then falls to 0. The model is evaluated, and a checkpoint written, every `eval_every` steps (default: five
     times in an epoch); the best one becomes the result. `precision` is bf16, fp32, or auto: bf16 on a GPU that
-    has it. `device` is "cpu" to leave a GPU alone. `compile` runs the model through torch.compile.
+    has it. `device` is "cpu" to leave a GPU alone. `compile` runs the model through torch.compile. With
+    `freeze_words` the vectors of words, the table that the model begins with, stay as they are.
 
     The queries are those of `split`. Evaluated are at most `dev_queries` of the split `dev` (default: one that is
     called dev, valid, validation or val; where there is none, a tenth of the training queries is set apart).
@@ -44,6 +47,7 @@ class Settings:
     precision: str = "auto"
     device: str | None = None
     compile: bool = False
+    freeze_words: bool = False
     split: str = "train"
     dev: str | None = None
     dev_queries: int = 1000
@@ -75,14 +79,28 @@ class Settings:
         >>> Settings.of({"epoch": 3})
         Traceback (most recent call last):
         crosscut.errors.CrosscutError: there is no setting 'epoch': these are known: epochs, steps, batch_size, \
-accumulate, learning_rate, warmup, weight_decay, seed, eval_every, precision, device, compile, split, dev, \
-dev_queries, items, window
+accumulate, learning_rate, warmup, weight_decay, seed, eval_every, precision, device, compile, \
+freeze_words, split, dev, dev_queries, items, window
         """
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
                 raise CrosscutError(f"there is no setting {name!r}: these are known: {', '.join(known)}")
         return cls(**{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def own_device(self) -> str | None:
+        """Where this process runs its models: "cpu", one of several GPUs, or wherever is best (None).
+
+        >>> Settings(device="cpu").own_device
+        'cpu'
+        """
+        place = os.environ.get("LOCAL_RANK")  # several processes were started, one for each GPU
+        if self.device == "cpu" or place is None:
+            return self.device
+        with needs_extra("train", "training"):
+            import torch
+        return f"cuda:{place}" if torch.cuda.is_available() else None
 
     def record(self) -> dict[str, Any]:
         """What the result depends on.

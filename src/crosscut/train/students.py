@@ -10,11 +10,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from crosscut.encoders.base import Role
+from crosscut.train.batches import Batch
+from crosscut.train.data import Examples
 from crosscut.train.negatives import Row
 from crosscut.train.pairs import PairTask
 from crosscut.train.teacher import Taught, TaughtRows
-from crosscut.train.trainer import Batch, Spread
+from crosscut.train.trainer import Spread
 from crosscut.train.vectors import KS, VectorTask, kept
 
 
@@ -23,16 +24,16 @@ class MatchTask(VectorTask):
 
     rows: TaughtRows
 
-    def __init__(self, *given: Any, dev_taught: Taught, scale: float) -> None:
-        super().__init__(*given, scale=scale)
+    def __init__(self, *given: Any, dev_taught: Taught, **more: Any) -> None:
+        super().__init__(*given, **more)
         self._dev_taught = dev_taught
 
     def collate(self, rows: Sequence[Row]) -> Batch:
+        queries, items = self.known[id(self.train)]
         table = np.stack([row.items for row in rows])
-        items, places = np.unique(table, return_inverse=True)
-        texts: list[tuple[str, Role]] = [(self.train.queries[row.query], "query") for row in rows]
-        texts += [(self.train.items[item], "item") for item in items]
-        batch = {"inputs": self.inputs(texts), "places": torch.as_tensor(places.reshape(table.shape))}
+        chosen, places = np.unique(table, return_inverse=True)
+        numbers = np.concatenate([queries[[row.query for row in rows]], items[chosen]])
+        batch = {"inputs": self.inputs(numbers), "places": torch.as_tensor(places.reshape(table.shape))}
         if scores := [row.scores for row in rows if row.scores is not None]:
             batch["target"] = torch.as_tensor(np.stack(scores))
         return batch
@@ -47,14 +48,17 @@ class MatchTask(VectorTask):
 
     def evaluate(self, spread: Spread) -> dict[str, float]:
         """Top-k-recall: of the teacher's first k items, how many are among the student's first k."""
-        wanted = self._dev_taught.items
-        best = self.nearest(self.dev, max(KS), spread)
-        found = {}
-        largest = max(10, min(wanted.shape[1], max(map(len, self.dev.pools)) - 1))
-        for k in (k for k in KS if k <= largest):
-            hits = [np.isin(items[:k][items[:k] >= 0], row[:k]) for items, row in zip(wanted, best, strict=True)]
-            found[f"recall@{k}"] = float(np.mean([hit.mean() for hit in hits]))
-        return found
+        return top_recalls(self._dev_taught.items, self.nearest(self.dev, max(KS), spread), self.dev)
+
+
+def top_recalls(wanted: np.ndarray, best: np.ndarray, dev: Examples) -> dict[str, float]:
+    """Of the first k `wanted` items of each query, the share that is among its first k of `best`."""
+    found = {}
+    largest = max(10, min(wanted.shape[1], max(map(len, dev.pools)) - 1))
+    for k in (k for k in KS if k <= largest):
+        hits = [np.isin(items[:k][items[:k] >= 0], row[:k]) for items, row in zip(wanted, best, strict=True)]
+        found[f"recall@{k}"] = float(np.mean([hit.mean() for hit in hits]))
+    return found
 
 
 class PairwiseTask(MatchTask):

@@ -13,32 +13,38 @@ from tqdm import tqdm
 from crosscut.data.atomic import atomic_write
 from crosscut.errors import CrosscutError
 from crosscut.first_stage import top
-from crosscut.scorers import as_scorer
+from crosscut.scorers import as_scorer, option_types
 from crosscut.train.data import Examples
 from crosscut.train.negatives import Row
 
-BLOCK = 32  # queries whose scores are written to disk together
+# Pairs that are scored, and written to disk, together: a GPU wants many, and a CPU takes its time for a few.
+GPU_PAIRS, CPU_PAIRS = 65_536, 2_048
 
 
 class Teacher(Protocol):
-    """Gives raw scores of items, which are named by their positions among the examples."""
+    """Gives raw scores of pairs, whose queries and items are named by their positions among the examples.
+
+    `pairs`: how many it is best asked about at once.
+    """
 
     name: str
+    pairs: int
 
     def digest(self) -> str: ...
 
-    def scores(self, examples: Examples, query: int, items: np.ndarray) -> np.ndarray: ...
+    def scores(self, examples: Examples, queries: np.ndarray, items: np.ndarray) -> np.ndarray: ...
 
 
-def as_teacher(obj: Any) -> Teacher:
-    """A teacher of a score-matrix file (.npz), or of whatever `as_scorer` takes.
+def as_teacher(obj: Any, device: str | None = None) -> Teacher:
+    """A teacher of a score-matrix file (.npz), or of whatever `as_scorer` takes; a model runs on `device`.
 
     >>> as_teacher(lambda query, texts: [0.0 for _ in texts]).name
     '<lambda>'
     """
     if isinstance(obj, str | Path) and str(obj).endswith(".npz"):
         return MatrixTeacher(obj)
-    return ScorerTeacher(as_scorer(obj))
+    options = {"device": device} if device and "device" in option_types(obj) else {}
+    return ScorerTeacher(as_scorer(obj, **options))
 
 
 class ScorerTeacher:
@@ -46,16 +52,20 @@ class ScorerTeacher:
 
     def __init__(self, scorer: Any) -> None:
         self.scorer, self.name = scorer, scorer.name
+        self.pairs = GPU_PAIRS if str(getattr(scorer, "device", "")).startswith("cuda") else CPU_PAIRS
 
     def digest(self) -> str:
         return str(self.scorer.digest())
 
-    def scores(self, examples: Examples, query: int, items: np.ndarray) -> np.ndarray:
-        return self.scorer.score([(examples.queries[query], examples.items[item]) for item in items])
+    def scores(self, examples: Examples, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        pairs = zip(queries.tolist(), items.tolist(), strict=True)
+        return self.scorer.score([(examples.queries[query], examples.items[item]) for query, item in pairs])
 
 
 class MatrixTeacher:
     """A score-matrix file whose queries and items are found by their ids."""
+
+    pairs = GPU_PAIRS
 
     def __init__(self, path: str | Path) -> None:
         from crosscut.evaluate.matrix import Matrix
@@ -71,12 +81,12 @@ class MatrixTeacher:
     def digest(self) -> str:
         return ""
 
-    def scores(self, examples: Examples, query: int, items: np.ndarray) -> np.ndarray:
-        ids = [examples.item_ids[item] for item in items]
+    def scores(self, examples: Examples, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        ids = [examples.item_ids[item] for item in items.tolist()]
         if lost := [id for id in ids if id not in self._columns]:
             raise CrosscutError(f"the score matrix {self.name} has no item {lost[0]!r}: it is of another data set")
-        row = self._scores[self.rows[examples.query_ids[query]]]
-        return row[[self._columns[id] for id in ids]].astype(np.float32)
+        rows = [self.rows[examples.query_ids[query]] for query in queries.tolist()]
+        return self._scores[rows, [self._columns[id] for id in ids]].astype(np.float32)
 
 
 def known_to(teachers: Sequence[Teacher], examples: Examples) -> Examples:
@@ -131,33 +141,68 @@ def ask(
     [[2, 0]]
     """
     cache.mkdir(exist_ok=True)
-    index, count = process
-    starts = range(0, len(examples), BLOCK)
-    files = [cache / f"{start}.npz" for start in starts]
-    mine = [(start, file) for start, file in zip(starts, files, strict=True) if start // BLOCK % count == index]
-    todo = [(start, file) for start, file in mine if not file.exists()]
-    for start, file in tqdm(todo, unit="block", desc="teacher", disable=None if progress else True):
-        rows = [
-            _best(teachers, examples, query, None if candidates is None else candidates[query], keep)
-            for query in range(start, min(start + BLOCK, len(examples)))
-        ]
-        with atomic_write(file, "wb") as handle:
-            np.savez(handle, items=np.stack([items for items, _ in rows]), scores=np.stack([s for _, s in rows]))
+    per_query = max(map(len, examples.pools)) if candidates is None else candidates.shape[1]
+    size = max(1, min(teacher.pairs for teacher in teachers) // max(1, per_query))
+    spans = _spans(cache, len(examples), size)
+    todo = [span for span in spans if not _file(cache, span).exists()][process[0] :: process[1]]
+    wait()  # until all processes have seen which spans are there
+    total = sum(_pair_count(examples, candidates, span) for span in todo)
+    with tqdm(
+        total=total, unit="pair", unit_scale=True, desc="teacher", disable=None if progress else True
+    ) as bar:
+        for span in todo:
+            items, scores = _best(teachers, examples, span, candidates, keep)
+            with atomic_write(_file(cache, span), "wb") as handle:
+                np.savez(handle, items=items, scores=scores)
+            bar.update(_pair_count(examples, candidates, span))
     wait()
-    read = [np.load(file, allow_pickle=False) for file in files]
+    read = [np.load(_file(cache, span), allow_pickle=False) for span in spans]
     return Taught(*(np.concatenate([part[name] for part in read]) for name in ("items", "scores")))
 
 
+def _file(cache: Path, span: range) -> Path:
+    return cache / f"{span.start}-{span.stop}.npz"
+
+
+def _spans(cache: Path, count: int, size: int) -> list[range]:
+    """Queries whose scores are in one file: those that are there, and between them new ones of at most `size`."""
+    there = (path.stem.split("-") for path in cache.glob("*-*.npz"))
+    known = {int(start): int(stop) for start, stop in there}
+    spans: list[range] = []
+    while (start := spans[-1].stop if spans else 0) < count:
+        limit = min((other for other in known if other > start), default=count)
+        spans.append(range(start, known.get(start, min(start + size, limit))))
+    return spans
+
+
+def _pair_count(examples: Examples, candidates: np.ndarray | None, span: range) -> int:
+    if candidates is not None:
+        return int((candidates[span.start : span.stop] >= 0).sum())
+    return sum(len(examples.pools[query]) for query in span)
+
+
 def _best(
-    teachers: Sequence[Teacher], examples: Examples, query: int, candidates: np.ndarray | None, keep: int
+    teachers: Sequence[Teacher], examples: Examples, span: range, candidates: np.ndarray | None, keep: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    pool = examples.pools[query]
-    items = np.arange(pool.start, pool.stop) if candidates is None else candidates[candidates >= 0]
-    scores = np.mean([teacher.scores(examples, query, items) for teacher in teachers], axis=0)
+    """Items and scores of the queries of a span, best first, as `Taught` has them."""
+    table = _pool_table(examples, span) if candidates is None else candidates[span.start : span.stop]
+    rows, columns = np.nonzero(table >= 0)
+    pairs = rows + span.start, table[rows, columns]
+    scores = np.full(table.shape, -np.inf, np.float32)
+    scores[rows, columns] = np.mean([teacher.scores(examples, *pairs) for teacher in teachers], axis=0)
     best = top(scores, keep)
-    row = np.full(keep, -1, np.int32), np.zeros(keep, np.float32)
-    row[0][: len(best)], row[1][: len(best)] = items[best], scores[best]
-    return row
+    room = (0, 0), (0, keep - best.shape[1])
+    items = np.pad(np.take_along_axis(table, best, axis=1), room, constant_values=-1).astype(np.int32)
+    kept = np.pad(np.take_along_axis(scores, best, axis=1), room)
+    return items, np.where(items < 0, np.float32(0), kept)
+
+
+def _pool_table(examples: Examples, span: range) -> np.ndarray:
+    pools = [examples.pools[query] for query in span]
+    table = np.full((len(span), max(map(len, pools))), -1)
+    for row, pool in zip(table, pools, strict=True):
+        row[: len(pool)] = np.arange(pool.start, pool.stop)
+    return table
 
 
 class TaughtRows:

@@ -18,14 +18,13 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from crosscut.errors import CrosscutError
 from crosscut.train import folder
+from crosscut.train.batches import Batch
 from crosscut.train.callbacks import Flow, Progress
 from crosscut.train.card import write_card
 from crosscut.train.process import stopping, wait
 from crosscut.train.settings import Settings
 
 WEIGHTS = "model.safetensors"
-
-Batch = dict[str, Any]
 
 
 class Rows(Protocol):
@@ -115,6 +114,8 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
         if is_main:
             folder.abandon(order.out)
         raise
+    if order.settings.freeze_words:
+        made.module.inner.get_input_embeddings().requires_grad_(False)
     if order.settings.compile:
         made.module.inner.compile(dynamic=True)
     trainer = TaskTrainer(made, arguments, order.progress)
@@ -176,7 +177,9 @@ def training_arguments(order: Order, task: type[Task]) -> TrainingArguments:
         "remove_unused_columns": False,
         "logging_nan_inf_filter": False,  # it would wait for the GPU in every step
         "ddp_find_unused_parameters": False,
+        # From pinned memory, and without waiting for it: while the GPU works, the next batch is on its way.
         "dataloader_pin_memory": not use_cpu,
+        "accelerator_config": {"non_blocking": not use_cpu},
         "report_to": "none",
         "disable_tqdm": True,
         "log_level": "error",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from crosscut.data.atomic import atomic_write
 from crosscut.encoders.base import Role
 from crosscut.errors import CrosscutError
 from crosscut.scorers.model_files import loading, model_location
-from crosscut.scorers.tokens import length_batches
+from crosscut.scorers.tokens import TokenStore
+from crosscut.train.batches import BLOCK, Batch, Chunked, TokenRows, WholeTexts, device_of, to_device
 from crosscut.train.data import Examples
-from crosscut.train.negatives import Groups, Row, dense_blocks, mine
-from crosscut.train.pairs import CHUNK, WASTE, to_device
+from crosscut.train.mining import mine, vector_finder
+from crosscut.train.negatives import Groups, Row
 from crosscut.train.process import quiet
-from crosscut.train.trainer import Batch, Rows, Spread, Task
+from crosscut.train.trainer import Rows, Spread, Task
 
 KS = (1, 10, 100)
 PROMPTS = {"query": ("query",), "item": ("document", "passage", "corpus")}
@@ -60,39 +61,51 @@ def load_base(base: str | Path, markers: Sequence[str], max_length: int | None, 
     return encoder
 
 
-class Vectors(torch.nn.Module):
-    """Vectors of texts, which come in chunks of like length."""
+class Vectors(Chunked):
+    """Vectors of texts."""
 
-    def __init__(self, encoder: Any) -> None:
+    def __init__(self, encoder: Any, rows: TokenRows) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.rows = encoder, rows
+        self._typed = "token_type_ids" in encoder.tokenizer.model_input_names
 
     @property
     def inner(self) -> Any:
         """The model without pooling."""
         return self.encoder[0].auto_model
 
-    def forward(self, chunks: list[Batch], order: torch.Tensor) -> torch.Tensor:
-        """Vectors (float32) in the order of the texts; `order`: which text each row of the chunks is."""
-        vectors = torch.cat([self.encoder(dict(chunk))["sentence_embedding"].float() for chunk in chunks])
-        return torch.empty_like(vectors).index_copy(0, order, vectors)
+    def run(self, given: Batch, parts: torch.Tensor) -> torch.Tensor:
+        if not self._typed:
+            del given["token_type_ids"]
+        return self.encoder(given)["sentence_embedding"].float()
 
 
 class VectorTask(Task):
-    """What all tasks with vectors share. A text is tokenised once."""
+    """What all tasks with vectors share."""
 
     best = "recall@10"
 
-    def __init__(self, encoder: Any, rows: Rows, train: Examples, dev: Examples, *, scale: float) -> None:
-        self.module = Vectors(encoder)
+    def __init__(
+        self, encoder: Any, rows: Rows, train: Examples, dev: Examples, *, scale: float, progress: bool = False
+    ) -> None:
         self.rows, self.train, self.dev, self.scale = rows, train, dev, scale
-        self._encoder, self._tokenizer = encoder, encoder.tokenizer
-        self._limit = encoder.max_seq_length
+        self._encoder, tokenizer = encoder, encoder.tokenizer
+        store = TokenStore(WholeTexts(tokenizer, encoder.max_seq_length))
+        self._tokens = TokenRows(store, [([], []), ([], [])], [0], pad=tokenizer.pad_token_id or 0)
+        self.module = Vectors(encoder, self._tokens)
         names = encoder.prompts or {}
         self._prompts = {
             role: next((names[n] for n in known if names.get(n)), "") for role, known in PROMPTS.items()
         }
-        self._known: dict[str, np.ndarray] = {}
+        texts: list[tuple[Role, list[str]]] = [("query", train.queries), ("item", train.items)]
+        texts += [("query", dev.queries), ("item", dev.items)]
+        numbers = self.numbers(*texts, progress=progress)
+        self.known = {id(train): numbers[:2], id(dev): numbers[2:]}
+
+    def numbers(self, *texts: tuple[Role, Sequence[str]], progress: bool = False) -> list[np.ndarray]:
+        """What `inputs` takes, for texts in their roles."""
+        prompted = ([self._prompts[role] + text for text in some] for role, some in texts)
+        return self._tokens.add(*prompted, progress=progress)
 
     def evaluate(self, spread: Spread) -> dict[str, float]:
         """How many of the items that answer a query are among its first k, on the mean of the queries."""
@@ -102,60 +115,29 @@ class VectorTask(Task):
 
     def nearest(self, examples: Examples, depth: int, spread: Spread, answers_too: bool = True) -> np.ndarray:
         """The first `depth` items of each query by the model as it is now; see `mine`."""
-        known: dict[tuple[str, Role], np.ndarray] = {}
-        sides: tuple[tuple[Role, list[str]], ...] = (("query", examples.queries), ("item", examples.items))
-        for role, texts in sides:
-            known |= zip(((text, role) for text in texts), self._all_vectors(texts, role, spread), strict=True)
+        queries, items = (self.all_vectors(numbers, spread) for numbers in self.known[id(examples)])
+        return mine(examples, vector_finder(queries, items, str(device_of(self.module))), depth, answers_too)
 
-        def rank(queries: list[str], items: list[str]) -> Iterator[np.ndarray]:
-            return dense_blocks(
-                np.stack([known[text, "query"] for text in queries]),
-                np.stack([known[text, "item"] for text in items]),
-            )
+    def all_vectors(self, numbers: np.ndarray, spread: Spread) -> np.ndarray:
+        """`vectors`, by all processes together."""
+        return spread(len(numbers), lambda places: self.vectors(numbers[places]))
 
-        return mine(examples, rank, depth, answers_too)
-
-    def _all_vectors(self, texts: list[str], role: Role, spread: Spread) -> np.ndarray:
-        return spread(len(texts), lambda places: self.vectors([texts[place] for place in places], role))
-
-    def vectors(self, texts: Sequence[str], role: Role) -> np.ndarray:
-        """Of some texts, without learning from them."""
-        device = next(self.module.parameters()).device
-        width = self._encoder.get_embedding_dimension()
+    def vectors(self, numbers: np.ndarray) -> np.ndarray:
+        """Of the texts with these numbers, without learning from them."""
+        device, width = device_of(self.module), dimensions(self._encoder)
         made = [np.zeros((0, width), np.float32)]
-        for start in range(0, len(texts), 1024):
-            batch = self.inputs([(text, role) for text in texts[start : start + 1024]])
-            made.append(self.module(**to_device(device, batch)).float().cpu().numpy())
+        for start in range(0, len(numbers), BLOCK):
+            inputs = self.inputs(numbers[start : start + BLOCK])
+            made.append(self.module(**to_device(device, inputs)).cpu().numpy())
         return np.concatenate(made)
+
+    def inputs(self, numbers: np.ndarray) -> Batch:
+        """The arguments of `module` for the texts with these numbers."""
+        return self._tokens.inputs([(numbers, self._tokens.sizes(numbers))], device_of(self.module))
 
     def save(self, folder: Path) -> None:
         with quiet():
             self._encoder.save(str(folder), create_model_card=False)
-
-    def inputs(self, texts: Sequence[tuple[str, Role]]) -> Batch:
-        """The arguments of `module` for texts, each with its role."""
-        ids = self._ids([self._prompts[role] + text for text, role in texts])
-        lengths = np.array([len(row) for row in ids])
-        chunks, order = [], []
-        for positions in length_batches(lengths, CHUNK, WASTE):
-            shape = (len(positions), int(lengths[positions].max()))
-            tokens = np.full(shape, self._tokenizer.pad_token_id or 0, np.int64)
-            for row, position in enumerate(positions):
-                tokens[row, : lengths[position]] = ids[position]
-            mask = (np.arange(shape[1]) < lengths[positions][:, None]).astype(np.int64)
-            chunk = {"input_ids": torch.as_tensor(tokens), "attention_mask": torch.as_tensor(mask)}
-            if "token_type_ids" in self._tokenizer.model_input_names:
-                chunk["token_type_ids"] = torch.zeros_like(chunk["input_ids"])
-            chunks.append(chunk)
-            order.append(positions)
-        return {"chunks": chunks, "order": torch.as_tensor(np.concatenate(order))}
-
-    def _ids(self, texts: Sequence[str]) -> list[np.ndarray]:
-        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
-            limit = {"truncation": True, "max_length": self._limit} if self._limit else {}
-            made = self._tokenizer([text.strip() for text in new], **limit)["input_ids"]
-            self._known |= {text: np.array(ids, np.int32) for text, ids in zip(new, made, strict=True)}
-        return [self._known[text] for text in texts]
 
 
 class InBatchTask(VectorTask):
@@ -167,8 +149,8 @@ class InBatchTask(VectorTask):
 
     rows: Groups
 
-    def __init__(self, *given: Any, scale: float, depth: int | None, work: Path) -> None:
-        super().__init__(*given, scale=scale)
+    def __init__(self, *given: Any, depth: int | None, work: Path, **more: Any) -> None:
+        super().__init__(*given, **more)
         self._depth, self._work = depth, work
 
     def begin_epoch(self, epoch: int, spread: Spread) -> None:
@@ -180,21 +162,30 @@ class InBatchTask(VectorTask):
             )
 
     def collate(self, rows: Sequence[Row]) -> Batch:
-        items = list(dict.fromkeys(int(item) for row in rows for item in row.items))
-        place = {item: number for number, item in enumerate(items)}
-        texts: list[tuple[str, Role]] = [(self.train.queries[row.query], "query") for row in rows]
-        texts += [(self.train.items[item], "item") for item in items]
-        target = np.array([place[int(row.items[0])] for row in rows])
-        kinds = self.train.kinds[items]
+        queries, items = self.known[id(self.train)]
+        chosen, places = np.unique(np.concatenate([row.items for row in rows]), return_inverse=True)
+        firsts = np.cumsum([0, *(len(row.items) for row in rows[:-1])])
+        target = places.ravel()[firsts]
         # Another item that answers the query is no negative, and neither a reason to be corrected.
-        other = np.stack([np.isin(kinds, self.train.answers(row.query)) for row in rows])
+        other = np.zeros((len(rows), len(chosen)), bool)
+        for line, row in zip(other, rows, strict=True):
+            twins = self.train.twins(row.query)
+            found = np.searchsorted(chosen, twins).clip(max=len(chosen) - 1)
+            line[found[chosen[found] == twins]] = True
         other[np.arange(len(rows)), target] = False
-        return {"inputs": self.inputs(texts), "target": torch.as_tensor(target), "other": torch.as_tensor(other)}
+        numbers = np.concatenate([queries[[row.query for row in rows]], items[chosen]])
+        return {"inputs": self.inputs(numbers), "target": torch.as_tensor(target), "other": torch.as_tensor(other)}
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         queries, items = output.split([len(batch["target"]), len(output) - len(batch["target"])])
         scores = (self.scale * queries @ items.T).masked_fill(batch["other"], -torch.inf)
         return torch.nn.functional.cross_entropy(scores, batch["target"])
+
+
+def dimensions(encoder: Any) -> int:
+    """Of its vectors; older versions of the library have another name for this."""
+    new = getattr(encoder, "get_embedding_dimension", None)
+    return int(new() if new else encoder.get_sentence_embedding_dimension())
 
 
 def kept(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
