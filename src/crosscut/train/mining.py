@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def finder(source: str | Encoder, device: str | None = None) -> Find:
         return partial(_by_words, LEXICAL[source])
     if isinstance(source, str) and source.startswith(RUN):
         path = source.removeprefix(RUN)
-        return partial(_by_run, path, read_run(path))
+        return partial(_by_run, path, _read_run(path, _changed(path)))
     encoder = as_encoder(source.removeprefix(ENCODER), device) if isinstance(source, str) else source
     return partial(_by_encoder, encoder, device)
 
@@ -203,6 +204,15 @@ def _by_words(
         places = range(len(queries))
         list(threads.map(fill, [places[start : start + 64] for start in range(0, len(queries), 64)]))
     return found
+
+
+@lru_cache(maxsize=1)  # for the queries to train on, and again for those to evaluate on
+def _read_run(path: str, changed: int) -> dict[str, dict[str, float]]:
+    return read_run(path)
+
+
+def _changed(path: str) -> int:
+    return Path(path).stat().st_mtime_ns if Path(path).exists() else 0
 
 
 def _by_run(
