@@ -59,8 +59,8 @@ def test_the_folder_is_an_ordinary_one(trained):
 def test_it_scores_as_it_did_in_training(trained, beir, base):
     """The module that was trained, rebuilt around the saved weights, against the scorer and the library."""
     from crosscut.train import pairs
-    from crosscut.train.data import read_examples
     from crosscut.train.negatives import Groups, Row
+    from crosscut.train.splits import read_examples
 
     head, out, _ = trained
     scorer = as_scorer(out, device="cpu")
@@ -324,6 +324,7 @@ def test_a_strangers_folder_is_left_alone(beir, base, tmp_path):
         ({"negative_count": 0}, "negative_count must be a whole number of at least 1, but is 0"),
         ({"negative_count": 72}, "has only 71 items that do not answer it, but 72 are asked for"),
         ({"epoch": 3}, "there is no setting 'epoch'"),
+        ({"seed": 2**32}, "seed must be at most 4294967295, but is 4294967296"),
         ({"learning_rate": -1}, "learning_rate must be a number of at least 0"),
         ({"precision": "fp8"}, "precision must be one of auto, bf16, fp32"),
         ({"precision": "bf16"}, "precision bf16 is for GPUs"),

@@ -9,10 +9,11 @@ import tiny_data
 from crosscut.data import Mention, write_beir, write_blink
 from crosscut.encoders import GivenVectors
 from crosscut.errors import CrosscutError
-from crosscut.train.data import Examples, read_examples, read_splits
+from crosscut.train.data import Examples
 from crosscut.train.mining import finder, mine
 from crosscut.train.negatives import Groups
 from crosscut.train.settings import Settings
+from crosscut.train.splits import read_examples, read_splits
 from crosscut.types import Item, Query
 
 
@@ -69,6 +70,19 @@ def test_a_file_of_mentions(tmp_path):
     assert examples.items == ["Bank [ENT] of a river"]
     with pytest.raises(CrosscutError, match="is a file of mentions: name the file of their entities"):
         read_examples(tmp_path / "m.jsonl", "train")
+
+
+def test_what_is_judged_was_not_trained_on(beir, tmp_path):
+    with pytest.raises(CrosscutError, match="dev and split are both 'train'"):
+        read_splits(beir, Settings(dev="train"))
+    write_blink(tmp_path / "m.jsonl", [Mention(f"m{n}", "on the", "bank", "", "7") for n in range(20)])
+    (tmp_path / "entities.jsonl").write_text('{"id": "7", "title": "Bank", "text": "of a river"}\n')
+    given = {"items": tmp_path / "entities.jsonl"}
+    train, dev = read_splits(tmp_path / "m.jsonl", Settings(**given))
+    assert (len(train), len(dev)) == (18, 2) and not set(train.query_ids) & set(dev.query_ids)
+    for splits in ({"dev": "val"}, {"split": "test"}):
+        with pytest.raises(CrosscutError, match="is one file, without splits"):
+            read_splits(tmp_path / "m.jsonl", Settings(**given, **splits))
 
 
 def test_labels_that_point_to_nothing(tmp_path):

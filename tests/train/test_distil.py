@@ -9,13 +9,14 @@ import pytest
 import tiny_data
 
 from crosscut.cli import main
+from crosscut.data import write_beir, write_blink
 from crosscut.encoders import as_encoder
 from crosscut.errors import CrosscutError
 from crosscut.scorers import as_scorer
 from crosscut.train import distil, train_cross_encoder, train_encoder
-from crosscut.train.data import read_splits
 from crosscut.train.mining import finder, first_items, mine
 from crosscut.train.settings import Settings
+from crosscut.train.splits import read_splits
 from crosscut.train.teacher import as_teacher, ask
 
 torch = pytest.importorskip("torch")
@@ -95,7 +96,7 @@ def test_the_losses_are_those_of_the_paper(beir, base):
 
     vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.0], [0.0, 1.0]])
     places, teacher = torch.tensor([[0, 1], [2, 1]]), torch.tensor([[1.0, 2.0], [0.0, 3.0]])
-    batch = {"places": places, "target": teacher}
+    batch = {"places": places, "target": teacher, "there": torch.ones(2, 2, dtype=torch.bool)}
     student = torch.tensor([[0.6, 1.0], [1.0, 0.0]]) * 2.0
     match, pair = object.__new__(MatchTask), object.__new__(PairwiseTask)
     match.scale = pair.scale = 2.0
@@ -105,6 +106,117 @@ def test_the_losses_are_those_of_the_paper(beir, base):
     both = torch.stack([student[:, 1], student[:, 0]], dim=1)
     expected = -both.log_softmax(1)[:, 1].mean()
     assert pair.loss(vectors, batch).item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_queries_with_few_items_count_for_what_they_have():
+    from crosscut.train.students import MatchTask, PairwiseTask
+
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.0], [0.0, 1.0]])
+    both, one = torch.tensor([True, True]), torch.tensor([True, False])
+    whole = {"places": torch.tensor([[0, 1], [2, 1]]), "target": torch.tensor([[1.0, 2.0], [0.0, 3.0]])}
+    match, pair = object.__new__(MatchTask), object.__new__(PairwiseTask)
+    match.scale = pair.scale = 2.0
+    first = {name: part[:1] for name, part in whole.items()} | {"there": both[None]}
+    alone = match.loss(vectors[[0, 2, 3, 4]], first)
+    # Of one item the softmax is 1, and nothing can be learned; the other query's loss is as it was.
+    loss = match.loss(vectors, whole | {"there": torch.stack([both, one])})
+    assert loss.item() == pytest.approx(alone.item() / 2, abs=1e-6)
+    expected = pair.loss(vectors[[0, 2, 3, 4]], first)
+    some = pair.loss(vectors, whole | {"there": torch.stack([both, ~both])})
+    assert some.item() == pytest.approx(expected.item(), abs=1e-6)
+    assert pair.loss(vectors, whole | {"there": torch.stack([~both, ~both])}).item() == 0.0
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory):
+    """A world of 72 entities, and one of 4."""
+    folder = tmp_path_factory.mktemp("uneven")
+    (folder / "entities").mkdir(), (folder / "mentions").mkdir()
+    for world, items in (("large", tiny_data.items()), ("small", tiny_data.items()[:4])):
+        lines = [{"_id": item.id, "title": item.id.split("-")[0], "text": item.text} for item in items]
+        (folder / "entities" / f"{world}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    mentions = tiny_data.mentions("large", tiny_data.ANIMALS) + tiny_data.mentions("small", ["whale"])[:4]
+    write_blink(folder / "mentions" / "train.jsonl", mentions)
+    return folder
+
+
+class Lengths:
+    def __call__(self, query, texts):
+        return [float(len(text) % 7 + len(query) % 3) for text in texts]
+
+
+@pytest.mark.parametrize(("loss", "top"), [("match", None), ("pair", 10), ("pair", 3), ("mse", None)])
+def test_a_small_world_does_not_starve_the_others(uneven, base, tmp_path, monkeypatch, loss, top):
+    from crosscut.train import students
+
+    task = {"match": students.MatchTask, "pair": students.PairwiseTask, "mse": students.RegressionTask}[loss]
+    widths, collate = [], task.collate
+
+    def watch(self, rows):
+        widths.extend((row.items >= 0).sum() for row in rows)
+        return collate(self, rows)
+
+    monkeypatch.setattr(task, "collate", watch)
+    given = {"teacher": Lengths(), "base": base, "out": tmp_path / "out", "candidates": "all", "top": top}
+    report = distil(uneven, loss=loss, depth=30, epochs=2, **given, **QUICK)
+    assert np.isfinite([loss for _, loss in report["losses"]]).all()
+    assert max(widths) == {"match": 30, "mse": 16}.get(loss, 2 * (top or 0))
+    # The four of the small world: all items, or no pair, or three of the teacher's and again and again the other.
+    assert min(widths) == {"match": 4, "mse": 4}.get(loss, 0 if top == 10 else 6)
+
+
+def test_pairs_need_items_that_are_not_the_teachers_first(beir, base, tmp_path):
+    with pytest.raises(CrosscutError, match=r"no query has more than 72 items, .* lower top"):
+        distil(
+            beir, teacher=Teacher(), base=base, out=tmp_path / "o", loss="pair", top=72, depth=72, steps=1, **QUICK
+        )
+    assert not (tmp_path / "o").exists()
+
+
+def test_queries_need_no_labels(beir, base, tmp_path):
+    folder, queries = tmp_path / "data", tiny_data.queries()
+    judged = {"test": {query.id: {"cat-sea": 1} for query in queries[:12]}}
+    write_beir(folder, tiny_data.items(), queries, judged)
+    teacher = Teacher()
+    report = distil(folder, teacher=teacher, base=base, out=tmp_path / "a", depth=10, epochs=1, **QUICK)
+    assert teacher.calls == 60 * 10  # neither the queries of the split test, nor those set apart twice
+    assert report["steps"] == 7
+    # With a file of the split it is the queries that this names, relevant or not.
+    write_beir(folder, tiny_data.items(), queries, {"train": {query.id: {"cat-sea": 0} for query in queries[20:]}})
+    teacher = Teacher()
+    distil(folder, teacher=teacher, base=base, out=tmp_path / "b", depth=10, epochs=1, **QUICK)
+    assert teacher.calls == 52 * 10
+    with pytest.raises(CrosscutError, match="no query has an item that answers it"):
+        train_encoder(folder, base=base, out=tmp_path / "c", **QUICK)
+    with pytest.raises(CrosscutError, match="has no split 'trian'"):
+        distil(folder, teacher=teacher, base=base, out=tmp_path / "c", split="trian", **QUICK)
+
+
+def test_another_learning_rate_does_not_ask_the_teacher_again(beir, base, tmp_path, monkeypatch):
+    from crosscut.scorers.transformer import TransformerScorer
+
+    train_cross_encoder(beir, base=base, out=tmp_path / "teacher", steps=2, negative_count=7, **QUICK)
+    asked, score = [], TransformerScorer._score
+
+    def watch(self, pairs):
+        asked.append(len(pairs))
+        return score(self, pairs)
+
+    monkeypatch.setattr(TransformerScorer, "_score", watch)
+    given = {"teacher": tmp_path / "teacher", "base": base, "out": tmp_path / "out", "depth": 10, "steps": 4}
+    given |= {"loss": "mse", **QUICK}
+    with monkeypatch.context() as patch:
+        patch.setattr("crosscut.train.folder.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            distil(beir, **given)
+    assert sum(asked) == 72 * 10
+    with pytest.raises(CrosscutError, match="differs in: learning_rate"):
+        distil(beir, **(given | {"learning_rate": 1e-3}))
+    report = distil(beir, overwrite=True, **(given | {"learning_rate": 1e-3}))
+    assert sum(asked) == 72 * 10
+    assert report["steps"] == 4 and not (tmp_path / "out" / "checkpoints").exists()
+    distil(beir, overwrite=True, **(given | {"depth": 11}))
+    assert sum(asked) == 72 * (10 + 11)
 
 
 def test_pairs_are_of_the_teachers_first_and_others(beir, base, tmp_path, monkeypatch):
@@ -192,7 +304,7 @@ def test_teachers_are_asked_in_blocks_and_never_twice(beir, tmp_path):
     small = as_teacher(teacher)
     small.pairs = 40
     parts = ask([small], examples, candidates, 5, tmp_path / "parts")
-    files = sorted((tmp_path / "parts").iterdir())
+    files = sorted(tmp_path.glob("parts-*/*"))
     assert len(files) == 12
     # Some are lost, and the machine that goes on takes larger blocks.
     for file in files[2:5]:
@@ -222,6 +334,29 @@ def test_a_bi_encoder_learns_the_vectors_of_another(beir, base, tmp_path):
     before, after = ((vectors[teacher] * vectors[name]).sum(axis=1).mean() for name in (other, out))
     assert after > before + 0.3
     assert report["figures"]["cosine"] > 0.4
+
+
+def test_each_process_has_its_own_device(monkeypatch):
+    assert Settings().own_device is None
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert Settings().own_device is None  # there is no GPU here
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert Settings().own_device == Settings(device="cuda").own_device == "cuda:2"
+    assert Settings(device="cpu").own_device == "cpu"
+
+
+def test_a_teacher_runs_where_the_student_does(beir, base, tmp_path, monkeypatch):
+    from crosscut.scorers import torch_models
+
+    train_cross_encoder(beir, base=base, out=tmp_path / "teacher", steps=1, negative_count=7, **QUICK)
+    asked, pick = [], torch_models.pick_device
+    monkeypatch.setattr(torch_models, "pick_device", lambda device: asked.append(device) or pick(device))
+    as_teacher(tmp_path / "teacher", "cpu")
+    as_teacher(Teacher(), "cpu")  # a function runs where it likes
+    given = ["--base", str(base), "--out", str(tmp_path / "out"), "--steps", "1", "--depth", "9", "--loss", "mse"]
+    command = ["train", "distil", str(beir), "--teacher", str(tmp_path / "teacher"), *given, "--device", "cpu"]
+    assert main(command) == 0
+    assert asked == ["cpu", "cpu"]
 
 
 def test_vectors_need_an_encoder_of_the_same_size(beir, base, tmp_path):

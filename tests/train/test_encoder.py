@@ -1,6 +1,8 @@
 """A tiny bi-encoder learns from negatives that it finds itself; afterwards it is a sentence-transformers model."""
 
+import json
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -55,7 +57,7 @@ def test_the_folder_is_a_sentence_transformers_model(trained):
 
 
 def test_vectors_in_training_are_those_of_the_saved_model(trained, beir):
-    from crosscut.train.data import read_examples
+    from crosscut.train.splits import read_examples
     from crosscut.train.vectors import VectorTask, load_base
 
     class OnlyVectors(VectorTask):
@@ -119,6 +121,18 @@ def test_mentions(worlds, base, tmp_path):
     model = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu")
     assert model.max_seq_length == 16
     assert model.tokenizer.tokenize("[M_s] cat [M_e]") == ["[M_s]", "cat", "[M_e]"]
+
+
+def test_a_base_with_the_weights_of_another_model(beir, base, trained, tmp_path):
+    for number, source in enumerate((base, trained[0])):  # a plain model, and one of sentence-transformers
+        folder = tmp_path / f"base-{number}"
+        shutil.copytree(source, folder)
+        config = json.loads((folder / "config.json").read_text())
+        more = {"num_hidden_layers": config["num_hidden_layers"] + 1}
+        (folder / "config.json").write_text(json.dumps(config | more))
+        with pytest.raises(CrosscutError, match="lacks 16 of the weights"):
+            train_encoder(beir, base=folder, out=tmp_path / "out", steps=2, **QUICK)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import tiny_data
 from crosscut.data import write_run
 from crosscut.errors import CrosscutError
 from crosscut.first_stage import BM25, TFIDF, top
-from crosscut.train.data import Examples, read_examples
+from crosscut.train.data import Examples
 from crosscut.train.mining import finder, first_items, mine, mine_all
 from crosscut.train.nearest import _by_vectors_on, by_vectors
+from crosscut.train.splits import read_examples
 from crosscut.types import Item, Query
 
 

@@ -13,6 +13,7 @@ from crosscut.types import Item
 
 MENTION_MARKERS = ("[M_s]", "[M_e]")  # around a mention
 ITEM_MARKER = "[ENT]"  # between an entity's title and its description
+WINDOW = 32  # words of context that a mention keeps on each side
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Mention:
     label_id: str
     world: str = ""
 
-    def text(self, window: int = 64, start: str = MENTION_MARKERS[0], end: str = MENTION_MARKERS[1]) -> str:
+    def text(self, window: int = WINDOW, start: str = MENTION_MARKERS[0], end: str = MENTION_MARKERS[1]) -> str:
         """The marked mention with at most `window` words of context on each side.
 
         >>> Mention("m1", "we sat on the", "bank", "of the river", label_id="7").text(window=2)

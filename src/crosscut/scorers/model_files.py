@@ -71,10 +71,15 @@ def folder_digest(folder: Path) -> str:
     """
     weights = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
     tokenizer = sorted({path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)})
-    return f"{_files_digest(weights)}-{_files_digest(tokenizer)}"
+    return f"{files_digest(weights)}-{files_digest(tokenizer)}"
 
 
-def _files_digest(paths: Iterable[Path]) -> str:
+def files_digest(paths: Iterable[Path]) -> str:
+    """A short hex, the same for files of the same names and contents.
+
+    >>> files_digest([])
+    'e3b0c44298fc1c14'
+    """
     sha = hashlib.sha256()
     for path in paths:
         content = hashlib.sha256()

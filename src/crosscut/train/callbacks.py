@@ -13,7 +13,7 @@ from crosscut.errors import CrosscutError
 
 
 class Flow(TrainerCallback):
-    """New negatives when an epoch begins; a checkpoint and an end when someone asks for it."""
+    """New negatives when an epoch begins; a checkpoint at the end, also when someone asks for an end."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
@@ -26,6 +26,8 @@ class Flow(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.trainer.stop:
             control.should_save = control.should_training_stop = True
+        if state.global_step >= state.max_steps:  # not every version of the library judges the last step
+            control.should_evaluate = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
         if not math.isfinite(logs.get("loss", 0.0)):

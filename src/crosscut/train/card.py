@@ -52,11 +52,11 @@ def write_card(
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> report = {"figures": {"accuracy": 0.5}, "best_step": 10, "steps": 20}
-    >>> write_card(folder, "cls", {"base": "bert-base-uncased", "seed": 0}, report, licence="mit")
+    >>> write_card(folder, "cls", {"base": "google-bert/bert-base-uncased", "seed": 0}, report, licence="mit")
     >>> print((folder / "README.md").read_text())  # doctest: +ELLIPSIS
     ---
     license: mit
-    base_model: bert-base-uncased
+    base_model: google-bert/bert-base-uncased
     ...
     """
     library, pipeline, about, example = USES[kind]

@@ -8,10 +8,11 @@ from typing import Any
 from crosscut.errors import CrosscutError
 from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
-from crosscut.train.data import Examples, read_splits
+from crosscut.train.data import Examples
 from crosscut.train.mining import check_sources, mine_all
 from crosscut.train.negatives import Groups
 from crosscut.train.settings import Settings
+from crosscut.train.splits import read_splits
 
 
 def train_cross_encoder(
@@ -40,7 +41,7 @@ def train_cross_encoder(
     are cut as scorers cut them. settings: those of `Settings`. The same call continues a run that was stopped;
     `overwrite` begins anew. Returns the figures of the model that was kept.
 
-    >>> train_cross_encoder("faq", base="bert-base-uncased", out="model", head="tail")
+    >>> train_cross_encoder("faq", base="google-bert/bert-base-uncased", out="model", head="tail")
     Traceback (most recent call last):
     crosscut.errors.CrosscutError: there is no head 'tail': use cls or emb
     """

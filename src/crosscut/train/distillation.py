@@ -9,11 +9,13 @@ from typing import Any
 from crosscut.errors import CrosscutError
 from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
-from crosscut.train.data import Examples, hold_out, read_splits
+from crosscut.train import folder
+from crosscut.train.data import Examples
 from crosscut.train.encoder import check_scale
 from crosscut.train.mining import ENCODER, check_sources, first_items
 from crosscut.train.settings import Settings
-from crosscut.train.teacher import TaughtRows, as_teacher, ask, known_to
+from crosscut.train.splits import hold_out, read_splits
+from crosscut.train.teacher import Taught, TaughtRows, as_teacher, ask, known_to
 
 LOSSES = ("match", "pair", "vectors", "mse")
 ALL = "all"  # every item of a query's pool
@@ -72,7 +74,9 @@ def distil(
     plan = Plan(data, base, loss, head or "cls", limits, Settings.of(settings), progress)
     made = _vectors(plan, teacher) if loss == "vectors" else _scores(plan, teacher, for_scores)
     kind = plan.head if loss == "mse" else "encoder"
-    order = trainer.Order(Path(out), kind, made.record, plan.settings, made.rows, licence, overwrite, progress)
+    is_known = all(made.record["teacher_digest"])  # or what it said could be of another
+    common = (plan.settings, made.rows, licence, overwrite, progress, is_known)
+    order = trainer.Order(Path(out), kind, made.record, *common)
     return trainer.train(order, made.task, made.make)
 
 
@@ -101,6 +105,9 @@ class Plan:
     limits: dict[str, Any]
     settings: Settings
     progress: bool
+
+    def is_shown(self, arguments: Any) -> bool:
+        return self.progress and arguments.process_index == 0
 
     def record(self, train: Examples, **more: Any) -> dict[str, Any]:
         about = {
@@ -149,33 +156,37 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any]) -> Made:
     )
     keep = min(top, depth) if loss == "pair" else depth
 
-    def rows_of(examples: Examples, cache: Path, arguments: Any, count: int | None, keep: int) -> TaughtRows:
+    if loss == "pair" and max(map(len, train.pools)) <= keep:
+        raise CrosscutError(
+            f"no query has more than {keep} items, so that all are among the teacher's first: lower top"
+        )
+
+    def taught(work: Path, arguments: Any, name: str, examples: Examples, keep: int) -> Taught:
         drawn = None
         if ALL not in sources:
-            drawn = first_items(examples, sources, depth, settings.seed, device)
-        place, shown = (arguments.process_index, arguments.world_size), plan.progress and is_first(arguments)
-        taught = ask(teachers, examples, drawn, keep, cache, process=place, wait=process.wait, progress=shown)
-        return TaughtRows(taught, count, settings.seed)
-
-    def is_first(arguments: Any) -> bool:
-        return bool(arguments.process_index == 0)
+            with arguments.main_process_first(local=False):
+                drawn = folder.kept(
+                    work / f"{folder.CANDIDATES}{name}.npy",
+                    lambda: first_items(examples, sources, depth, settings.seed, device),
+                )
+        more: dict[str, Any] = {"process": (arguments.process_index, arguments.world_size), "wait": process.wait}
+        more["progress"] = plan.is_shown(arguments)
+        return ask(teachers, examples, drawn, keep, work / f"{folder.TEACHER}{name}", **more)
 
     def make_pairs(work: Path, arguments: Any) -> Any:
         loaded = pairs.load_base(plan.base, plan.head, train.markers, settings.seed)
         rows, dev_rows = (
-            rows_of(part, work / f"teacher-{name}", arguments, asked["sample"] or SAMPLE, keep)
+            TaughtRows(taught(work, arguments, name, part, keep), asked["sample"] or SAMPLE, settings.seed)
             for name, part in (("train", train), ("dev", dev))
         )
-        more: dict[str, Any] = {**limits, "eval_batch": settings.batch_size}
-        more["progress"] = plan.progress and is_first(arguments)
-        return students.RegressionTask(loaded, rows, train, dev_rows, dev, **more)
+        more: dict[str, Any] = {"eval_batch": settings.batch_size, "progress": plan.is_shown(arguments)}
+        return students.RegressionTask(loaded, rows, train, dev_rows, dev, **limits, **more)
 
     def make_vectors(work: Path, arguments: Any) -> Any:
         encoder = vectors.load_base(plan.base, train.markers, limits["max_length"], settings.seed)
-        rows = rows_of(train, work / "teacher-train", arguments, asked["sample"], keep)
-        dev_taught = rows_of(dev, work / "teacher-dev", arguments, None, depth).taught
-        more: dict[str, Any] = {"dev_taught": dev_taught, "scale": scale}
-        more["progress"] = plan.progress and is_first(arguments)
+        rows = TaughtRows(taught(work, arguments, "train", train, keep), asked["sample"], settings.seed)
+        dev_taught = taught(work, arguments, "dev", dev, depth)
+        more: dict[str, Any] = {"dev_taught": dev_taught, "scale": scale, "progress": plan.is_shown(arguments)}
         if loss == "match":
             return students.MatchTask(encoder, rows, train, dev, **more)
         return students.PairwiseTask(encoder, rows, train, dev, work=work, **more)
@@ -188,24 +199,24 @@ def _vectors(plan: Plan, teacher: Any) -> Made:
     from crosscut.train import imitation, vectors
 
     encoder = imitation.encoder_teacher(teacher, plan.settings.own_device)
-    train, dev = read_splits(plan.data, plan.settings)
+    train, dev = read_splits(plan.data, plan.settings, labelled=False)
     record = plan.record(train, teacher=[encoder.name], teacher_digest=[encoder.digest()])
 
     def make(work: Path, arguments: Any) -> Any:
         student = vectors.load_base(plan.base, train.markers, plan.limits["max_length"], plan.settings.seed)
         imitation.check_dimensions(encoder, student)
         with arguments.main_process_first(local=False):
-            taught = imitation.vectors_of(encoder, train, work, "train")
+            taught = imitation.vectors_of(encoder, train, work / f"{folder.TEACHER}train")
             items = taught[1] if dev.items == train.items else None
-            dev_taught = imitation.vectors_of(encoder, dev, work, "dev", items)
-        shown = plan.progress and arguments.process_index == 0
-        return imitation.ImitationTask(student, train, dev, taught=taught, dev_taught=dev_taught, progress=shown)
+            dev_taught = imitation.vectors_of(encoder, dev, work / f"{folder.TEACHER}dev", items)
+        more: dict[str, Any] = {"dev_taught": dev_taught, "progress": plan.is_shown(arguments)}
+        return imitation.ImitationTask(student, train, dev, taught=taught, **more)
 
     return Made(record, len(train.queries) + len(train.items), imitation.ImitationTask, make)
 
 
 def _known_splits(data: str | Path, settings: Settings, teachers: list[Any]) -> tuple[Examples, Examples]:
-    train, dev = (known_to(teachers, part) for part in read_splits(data, settings))
+    train, dev = (known_to(teachers, part) for part in read_splits(data, settings, labelled=False))
     if not len(train):
         raise CrosscutError(f"no query of the split {settings.split!r} is in the teacher's score matrix")
     return (train, dev) if len(dev) else hold_out(train, settings)

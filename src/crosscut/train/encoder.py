@@ -10,10 +10,10 @@ import numpy as np
 from crosscut.errors import CrosscutError
 from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
-from crosscut.train.data import read_splits
 from crosscut.train.mining import SELF, check_sources, mine_all
 from crosscut.train.negatives import Groups
 from crosscut.train.settings import Settings
+from crosscut.train.splits import read_splits
 
 
 def train_encoder(
@@ -39,7 +39,7 @@ def train_encoder(
     cosines are multiplied by it. max_length: texts are cut to so many tokens. The rest is as in
     `train_cross_encoder`.
 
-    >>> train_encoder("faq", base="bert-base-uncased", out="model", scale=0)
+    >>> train_encoder("faq", base="google-bert/bert-base-uncased", out="model", scale=0)
     Traceback (most recent call last):
     crosscut.errors.CrosscutError: scale must be above 0, but is 0
     """

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crosscut.data.atomic import atomic_write
 from crosscut.errors import CrosscutError
 
@@ -19,10 +21,14 @@ WORK = "checkpoints"
 RUN = "run.json"  # in `checkpoints`: what this run was asked to do
 RECORD = "training.json"  # in a finished folder: the same, and how it went
 FINISHED = "finished"  # in `checkpoints`: the whole model, about to be moved up
+CANDIDATES = "candidates-"  # in `checkpoints`: what a teacher is asked about
+TEACHER = "teacher-"  # in `checkpoints`: folders of what a teacher said, named for what they depend on
 
 
-def begin(out: Path, arguments: dict[str, Any], overwrite: bool) -> Path:
+def begin(out: Path, arguments: dict[str, Any], overwrite: bool, keep_teacher: bool = False) -> Path:
     """The folder for checkpoints of a run: new, or that of the same run, which was stopped.
+
+    What a teacher said in a run that is overwritten stays if `keep_teacher`: the new one may ask it the same.
 
     >>> import tempfile
     >>> out = Path(tempfile.mkdtemp()) / "model"
@@ -39,7 +45,7 @@ another folder, or overwrite=True to begin anew
     work = out / WORK
     arguments = json.loads(json.dumps(arguments))
     if out.exists() or out.is_symlink():
-        _check(out, arguments, overwrite)
+        _check(out, arguments, overwrite, keep_teacher)
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -49,7 +55,7 @@ another folder, or overwrite=True to begin anew
     return work
 
 
-def _check(out: Path, arguments: dict[str, Any], overwrite: bool) -> None:
+def _check(out: Path, arguments: dict[str, Any], overwrite: bool, keep_teacher: bool) -> None:
     work = out / WORK
     finished, unfinished = (out / RECORD).is_file(), (work / RUN).is_file()
     if not finished and not unfinished:
@@ -58,7 +64,8 @@ def _check(out: Path, arguments: dict[str, Any], overwrite: bool) -> None:
             raise CrosscutError(f"{out} holds something else than a trained model: choose another folder")
         return
     if overwrite or (unfinished and not _has_progress(work)):
-        remove(work)  # a finished model stays until the new one takes its place
+        # A finished model stays until the new one takes its place.
+        _clear(work, [path.name for path in work.glob(f"{TEACHER}*")] if keep_teacher else [])
         return
     if not unfinished:
         raise CrosscutError(f"{out} holds a finished model: choose another folder, or set overwrite=True")
@@ -75,8 +82,19 @@ def _check(out: Path, arguments: dict[str, Any], overwrite: bool) -> None:
         )
 
 
+def _clear(work: Path, names: list[str]) -> None:
+    """Remove the folder, or all of it but some parts."""
+    if not names:
+        remove(work)
+        return
+    for path in list(work.iterdir()):
+        if path.name not in names:
+            remove(path)
+
+
 def _has_progress(work: Path) -> bool:
-    return any(path.is_file() and path.name != RUN for path in work.rglob("*"))
+    files = (path.name for path in work.rglob("*") if path.is_file())
+    return any(name != RUN and not name.startswith(CANDIDATES) for name in files)
 
 
 def abandon(out: Path) -> None:
@@ -170,6 +188,21 @@ def remove(path: Path) -> None:
         shutil.rmtree(gone, ignore_errors=True)
     else:
         gone.unlink(missing_ok=True)
+
+
+def kept(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
+    """The array in the file `path`, which is made if it is not there.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "numbers.npy"
+    >>> kept(path, lambda: np.arange(3)).tolist(), kept(path, lambda: np.arange(9)).tolist()
+    ([0, 1, 2], [0, 1, 2])
+    """
+    if not path.exists():
+        made = make()
+        with atomic_write(path, "wb") as file:
+            np.save(file, made, allow_pickle=False)
+    return np.load(path, allow_pickle=False)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from crosscut.scorers.exported import is_exported
 from crosscut.scorers.model_files import loading, model_location
 from crosscut.train.batches import Batch
 from crosscut.train.data import Examples
+from crosscut.train.folder import kept
 from crosscut.train.mining import mine, vector_finder
 from crosscut.train.students import top_recalls
 from crosscut.train.trainer import Spread
-from crosscut.train.vectors import KS, VectorTask, dimensions, kept
+from crosscut.train.vectors import KS, VectorTask, dimensions
 
 
 def encoder_teacher(teacher: Any, device: str | None) -> Encoder:
@@ -54,12 +56,18 @@ def check_dimensions(teacher: Encoder, student: Any) -> None:
 
 
 def vectors_of(
-    teacher: Encoder, examples: Examples, folder: Path, name: str, items: np.ndarray | None = None
+    teacher: Encoder, examples: Examples, cache: Path, items: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the teacher makes of queries and items (unless `items` has that), kept in half precision."""
+    """What the teacher makes of queries and items (unless `items` has that), kept in half precision.
+
+    It is kept in a folder next to `cache`, named for what it depends on.
+    """
+    key = hashlib.sha256(repr([teacher.digest() or teacher.name, examples.digest()]).encode()).hexdigest()[:16]
+    folder = cache.with_name(f"{cache.name}-{key}")
+    folder.mkdir(exist_ok=True)
 
     def made(texts: list[str], role: Role) -> np.ndarray:
-        return kept(folder / f"teacher-{name}-{role}.npy", lambda: teacher.encode(texts, role).astype(np.float16))
+        return kept(folder / f"{role}.npy", lambda: teacher.encode(texts, role).astype(np.float16))
 
     return made(examples.queries, "query"), made(examples.items, "item") if items is None else items
 

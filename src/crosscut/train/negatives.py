@@ -13,7 +13,7 @@ from crosscut.train.data import Examples
 
 @dataclass(frozen=True)
 class Row:
-    """One query with its candidates; `scores`: what a teacher says of them."""
+    """One query with its candidates, and -1 after the last; `scores`: what a teacher says of them."""
 
     query: int
     items: np.ndarray

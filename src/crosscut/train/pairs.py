@@ -47,7 +47,7 @@ def load_base(base: str | Path, head: str, markers: Sequence[str], seed: int) ->
         # In float32, whatever it was saved in: small steps would be lost in less.
         options = {"use_safetensors": True, "dtype": torch.float32, "output_loading_info": True}
         model, report = kind.from_pretrained(location, config=config, **options)
-    _check_weights(model, report["missing_keys"], location)
+    check_weights(model, report["missing_keys"], location)
     if head == "emb" and getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)  # the score does not pass through it
     tokenizer.add_tokens([word for word in markers if word not in tokenizer.get_vocab()], special_tokens=True)
@@ -58,8 +58,8 @@ def load_base(base: str | Path, head: str, markers: Sequence[str], seed: int) ->
     return Loaded(model, tokenizer, Path(location), 0, tuple(ids) if ids else None)
 
 
-def _check_weights(model: Any, missing: Iterable[str], location: str) -> None:
-    """Refuse a base whose file lacks more than the head: the library would fill the rest with random numbers."""
+def check_weights(model: Any, missing: Iterable[str], location: str) -> None:
+    """Refuse a model whose file lacks more than the head: the library would fill the rest with random numbers."""
     prefix = f"{model.base_model_prefix}." if hasattr(model, model.base_model_prefix) else ""
     lacking = sorted(name for name in missing if name.startswith(prefix) and "pooler." not in name)
     if lacking:
@@ -186,20 +186,23 @@ class PairTask(Task):
         return {"accuracy": float((ranks == 1).mean()), "mrr": float((1 / ranks).mean())}
 
     def dev_scores(self, spread: Spread) -> np.ndarray:
-        """Of the candidates (columns) of the queries that were set apart."""
+        """Of the candidates (columns) of the queries that were set apart; -inf where there are no more."""
         dev = self.dev
-        scores = spread(len(dev), lambda queries: self.scores(self.dev_examples, [dev[q] for q in queries]))
-        if not np.isfinite(scores).all():
-            raise CrosscutError("the model gives scores that are no finite numbers: try a lower learning_rate")
-        return scores
+        return spread(len(dev), lambda queries: self.scores(self.dev_examples, [dev[q] for q in queries]))
 
     def scores(self, examples: Examples, rows: Sequence[Row]) -> np.ndarray:
-        """Of the candidates (columns) of some rows."""
-        device, made = device_of(self.module), []
+        """Of the candidates (columns) of some rows; -inf where there are no more."""
+        device, made = device_of(self.module), [np.zeros(0, np.float32)]
         for start in range(0, len(rows), self._eval_batch):
             batch = self._batch(examples, rows[start : start + self._eval_batch])
-            made.append(self.module(**to_device(device, batch["inputs"])).view(batch["queries"], -1).cpu().numpy())
-        return np.concatenate(made) if made else np.zeros((0, 0), np.float32)
+            made.append(self.module(**to_device(device, batch["inputs"])).cpu().numpy())
+        if not np.isfinite(scores := np.concatenate(made)).all():
+            raise CrosscutError("the model gives scores that are no finite numbers: try a lower learning_rate")
+        if not rows:
+            return np.zeros((0, 0), np.float32)
+        table = np.where(np.stack([row.items for row in rows]) >= 0, np.float32(0), -np.inf)
+        table[table == 0] = scores
+        return table
 
     def save(self, folder: Path) -> None:
         with quiet():
@@ -208,11 +211,13 @@ class PairTask(Task):
 
     def _batch(self, examples: Examples, rows: Sequence[Row]) -> Batch:
         queries, items = self._numbers[id(examples)]
-        queries = np.repeat(queries[[row.query for row in rows]], [len(row.items) for row in rows])
-        items = items[np.concatenate([row.items for row in rows])]
+        table = np.stack([row.items for row in rows])
+        there = table >= 0
+        queries = np.repeat(queries[[row.query for row in rows]], there.sum(axis=1))
+        items = items[table[there]]
         sizes = cut_lengths(self._tokens.sizes(queries), self._tokens.sizes(items), *self._limits)
         texts = tuple(zip((queries, items), sizes, strict=True))
         batch: Batch = {"inputs": self._tokens.inputs(texts, device_of(self.module)), "queries": len(rows)}
         if targets := [row.scores for row in rows if row.scores is not None]:
-            batch["target"] = torch.as_tensor(np.stack(targets), dtype=torch.float32)
+            batch["target"] = torch.as_tensor(np.stack(targets)[there], dtype=torch.float32)
         return batch

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from crosscut.data.mentions import WINDOW
 from crosscut.errors import CrosscutError
 from crosscut.system import needs_extra
 
 PRECISIONS = ("auto", "bf16", "fp32")
 EVALUATIONS = 5  # in an epoch, unless `eval_every` says otherwise
+LARGEST = 2**32 - 1  # of whole numbers, as the libraries draw with 32 bits
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Settings:
     dev: str | None = None
     dev_queries: int = 1000
     items: str | Path | None = None
-    window: int = 32
+    window: int = WINDOW
 
     def __post_init__(self) -> None:
         least = {"batch_size": 1, "accumulate": 1, "dev_queries": 1, "window": 0, "seed": 0}
@@ -61,6 +63,8 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
                 raise CrosscutError(f"{name} must be a whole number of at least {smallest}, but is {value!r}")
+            if value > LARGEST:
+                raise CrosscutError(f"{name} must be at most {LARGEST}, but is {value}")
         for name in ("epochs", "learning_rate", "warmup", "weight_decay"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
@@ -71,6 +75,11 @@ class Settings:
             raise CrosscutError(f"precision must be one of {', '.join(PRECISIONS)}, but is {self.precision!r}")
         if self.device not in (None, "cpu", "cuda"):
             raise CrosscutError(f"device must be cpu or cuda, but is {self.device!r}; leave it out to use a GPU")
+        if self.dev is not None and self.dev == self.split:
+            raise CrosscutError(
+                f"dev and split are both {self.dev!r}, but a model is judged by queries that it has not seen: "
+                "leave dev out, and some of them are set apart"
+            )
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Settings:

@@ -12,11 +12,12 @@ import torch.nn.functional as F
 
 from crosscut.train.batches import Batch
 from crosscut.train.data import Examples
+from crosscut.train.folder import kept
 from crosscut.train.negatives import Row
 from crosscut.train.pairs import PairTask
 from crosscut.train.teacher import Taught, TaughtRows
 from crosscut.train.trainer import Spread
-from crosscut.train.vectors import KS, VectorTask, kept
+from crosscut.train.vectors import KS, VectorTask
 
 
 class MatchTask(VectorTask):
@@ -31,20 +32,33 @@ class MatchTask(VectorTask):
     def collate(self, rows: Sequence[Row]) -> Batch:
         queries, items = self.known[id(self.train)]
         table = np.stack([row.items for row in rows])
-        chosen, places = np.unique(table, return_inverse=True)
+        there = table >= 0
+        chosen, found = np.unique(table[there], return_inverse=True)
+        places = np.zeros(table.shape, np.int64)
+        places[there] = found
         numbers = np.concatenate([queries[[row.query for row in rows]], items[chosen]])
-        batch = {"inputs": self.inputs(numbers), "places": torch.as_tensor(places.reshape(table.shape))}
+        batch = {
+            "inputs": self.inputs(numbers),
+            "places": torch.as_tensor(places),
+            "there": torch.as_tensor(there),
+        }
         if scores := [row.scores for row in rows if row.scores is not None]:
             batch["target"] = torch.as_tensor(np.stack(scores))
         return batch
 
     def scores(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """The student's scores of each query's items."""
+        """The student's scores of each query's items, whatever where there is none."""
         queries, items = output.split([len(batch["places"]), len(output) - len(batch["places"])])
         return self.scale * torch.einsum("qd,qnd->qn", queries, items[batch["places"]])
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return F.cross_entropy(self.scores(output, batch), batch["target"].softmax(dim=1))
+        own, teacher = (
+            scores.masked_fill(~batch["there"], -torch.inf)
+            for scores in (self.scores(output, batch), batch["target"])
+        )
+        # Where there is no item, the teacher's share is 0, and 0 times infinity is no number.
+        logs = own.log_softmax(dim=1).masked_fill(~batch["there"], 0)
+        return -(teacher.softmax(dim=1) * logs).sum(dim=1).mean()
 
     def evaluate(self, spread: Spread) -> dict[str, float]:
         """Top-k-recall: of the teacher's first k items, how many are among the student's first k."""
@@ -80,26 +94,33 @@ class PairwiseTask(MatchTask):
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         positive, negative = self.scores(output, batch).chunk(2, dim=1)
-        return F.softplus(negative - positive).mean()
+        there = batch["there"].chunk(2, dim=1)[1]
+        # A batch of queries that have no pair teaches nothing.
+        return (F.softplus(negative - positive) * there).sum() / there.sum().clamp(min=1)
 
 
 class PairwiseRows(TaughtRows):
-    """Training rows: the teacher's first items, then as many of the student's."""
+    """Training rows: the teacher's first items, then as many of the student's.
+
+    Where the student's are fewer they come again, and a query that has no other items than the teacher's has none.
+    """
 
     def __init__(self, taught: Taught) -> None:
         super().__init__(taught, None, 0)
-        self._negatives: list[np.ndarray] = []
-        self._count = 0
+        self._table = np.zeros((0, 0), np.int64)
 
     def set_negatives(self, first: np.ndarray) -> None:
         """From the student's `first` items, those that are not the teacher's."""
-        pairs = zip(first, self.taught.items, strict=True)
-        self._negatives = [row[(row >= 0) & ~np.isin(row, items)] for row, items in pairs]
-        self._count = min(self.taught.shortest, min(map(len, self._negatives)))
+        first_of_teacher = self.taught.items
+        self._table = np.full((len(first), 2, first_of_teacher.shape[1]), -1, np.int64)
+        for row, own, items in zip(self._table, first, first_of_teacher, strict=True):
+            items = items[items >= 0]
+            others = own[(own >= 0) & ~np.isin(own, items)]
+            if len(others):
+                row[0, : len(items)], row[1, : len(items)] = items, np.resize(others, len(items))
 
     def __getitem__(self, query: int) -> Row:
-        items = self.taught.items[query, : self._count]
-        return Row(query, np.concatenate([items, self._negatives[query][: self._count]]).astype(np.int64))
+        return Row(query, self._table[query].ravel())
 
 
 class RegressionTask(PairTask):
@@ -109,11 +130,16 @@ class RegressionTask(PairTask):
     lower_is_better = True
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return F.mse_loss(output.view(batch["queries"], -1), batch["target"])
+        return F.mse_loss(output, batch["target"])
 
     def evaluate(self, spread: Spread) -> dict[str, float]:
         """Mean squared error, and how often teacher and student have the same item first."""
+        rows = [self.dev[query] for query in range(len(self.dev))]
+        there = np.stack([row.items for row in rows]) >= 0
         scores = self.dev_scores(spread)
-        target = np.stack([self.dev[query].scores for query in range(len(self.dev))])
+        target = np.where(there, np.stack([row.scores for row in rows]), -np.inf)
         same = scores.argmax(axis=1) == target.argmax(axis=1)
-        return {"mse": float(np.square(scores - target).mean()), "same_first": float(same.mean())}
+        return {
+            "mse": float(np.square(scores[there] - target[there]).mean()),
+            "same_first": float(same.mean()),
+        }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from crosscut.data.atomic import atomic_write
 from crosscut.errors import CrosscutError
 from crosscut.first_stage import top
 from crosscut.scorers import as_scorer, option_types
+from crosscut.scorers.model_files import files_digest
 from crosscut.train.data import Examples
 from crosscut.train.negatives import Row
 
@@ -72,6 +74,7 @@ class MatrixTeacher:
 
         self.name = str(path)
         matrix = Matrix.load(path)
+        self._digest = files_digest([Path(path)])
         if matrix.query_ids is None or matrix.item_ids is None:
             raise CrosscutError(f"{path} cannot be a teacher: it has no query_ids and item_ids to find texts by")
         self._scores = matrix.scores
@@ -79,7 +82,7 @@ class MatrixTeacher:
         self._columns = {str(id): column for column, id in enumerate(matrix.item_ids)}
 
     def digest(self) -> str:
-        return ""
+        return self._digest
 
     def scores(self, examples: Examples, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
         ids = [examples.item_ids[item] for item in items.tolist()]
@@ -110,11 +113,6 @@ class Taught:
     items: np.ndarray
     scores: np.ndarray
 
-    @property
-    def shortest(self) -> int:
-        """Items that every query has."""
-        return int((self.items >= 0).sum(axis=1).min())
-
 
 def ask(
     teachers: Sequence[Teacher],
@@ -129,17 +127,19 @@ def ask(
 ) -> Taught:
     """Score the `candidates` of each query (None: all items of its pool) and keep the best `keep`.
 
-    What is scored is written to the folder `cache` at once, and read from there by a run that continues. `process`
-    is which of how many this is: they share the work, and `wait` for each other.
+    What is scored is written at once to a folder next to `cache`, named for all that scores depend on, and read
+    from there by a run that asks the same. `process` is which of how many this is: they share the work, and `wait`
+    for each other.
 
     >>> import tempfile
     >>> from crosscut.types import Item, Query
     >>> items = [Item("a", "flood"), Item("b", "water"), Item("c", "waters")]
     >>> examples = Examples.of([Query("q", "water?")], items, {"q": {"a": 1}})
     >>> longest = as_teacher(lambda query, texts: [len(text) for text in texts])
-    >>> ask([longest], examples, None, keep=2, cache=Path(tempfile.mkdtemp())).items.tolist()
+    >>> ask([longest], examples, None, keep=2, cache=Path(tempfile.mkdtemp()) / "teacher").items.tolist()
     [[2, 0]]
     """
+    cache = cache.with_name(f"{cache.name}-{_key(teachers, examples, candidates, keep)}")
     cache.mkdir(exist_ok=True)
     per_query = max(map(len, examples.pools)) if candidates is None else candidates.shape[1]
     size = max(1, min(teacher.pairs for teacher in teachers) // max(1, per_query))
@@ -158,6 +158,13 @@ def ask(
     wait()
     read = [np.load(_file(cache, span), allow_pickle=False) for span in spans]
     return Taught(*(np.concatenate([part[name] for part in read]) for name in ("items", "scores")))
+
+
+def _key(teachers: Sequence[Teacher], examples: Examples, candidates: np.ndarray | None, keep: int) -> str:
+    about = [examples.digest(), [teacher.digest() or teacher.name for teacher in teachers], keep]
+    sha = hashlib.sha256(repr(about).encode("utf-8", "surrogatepass"))
+    sha.update(b"" if candidates is None else candidates.astype("<i4").tobytes())
+    return sha.hexdigest()[:16]
 
 
 def _file(cache: Path, span: range) -> Path:
@@ -208,23 +215,27 @@ def _pool_table(examples: Examples, span: range) -> np.ndarray:
 class TaughtRows:
     """Training rows: a query with `sample` of its items, drawn anew in every epoch, and the teachers' scores.
 
-    >>> taught = Taught(np.array([[2, 0, 1]]), np.array([[3.0, 2.0, 1.0]]))
-    >>> row = TaughtRows(taught, sample=None, seed=0)[0]
-    >>> row.items.tolist(), row.scores.tolist()
-    ([2, 0, 1], [3.0, 2.0, 1.0])
+    A query that has fewer gives all of them.
+
+    >>> taught = Taught(np.array([[2, 0, 1], [1, -1, -1]]), np.array([[3.0, 2.0, 1.0], [5.0, 0.0, 0.0]]))
+    >>> rows = TaughtRows(taught, sample=2, seed=0)
+    >>> rows[0].items.tolist(), rows[0].scores.tolist(), rows[1].items.tolist()
+    ([0, 1], [2.0, 1.0], [1, -1])
     """
 
     def __init__(self, taught: Taught, sample: int | None, seed: int) -> None:
         self.taught, self.seed, self.epoch = taught, seed, 0
-        # As many for every query, so that they fill a table.
-        self.sample = min(sample or taught.shortest, taught.shortest)
+        most = taught.items.shape[1]
+        self.sample = min(sample or most, most)
 
     def __len__(self) -> int:
         return len(self.taught.items)
 
     def __getitem__(self, query: int) -> Row:
-        items, scores = self.taught.items[query], self.taught.scores[query]
-        there = int((items >= 0).sum())
+        all_items, all_scores = self.taught.items[query], self.taught.scores[query]
+        there = int((all_items >= 0).sum())
         generator = np.random.default_rng([self.seed, self.epoch, query])
-        drawn = np.sort(generator.choice(there, self.sample, replace=False))
-        return Row(query, items[drawn].astype(np.int64), scores[drawn])
+        drawn = np.sort(generator.choice(there, min(self.sample, there), replace=False))
+        items, scores = np.full(self.sample, -1, np.int64), np.zeros(self.sample, np.float32)
+        items[: len(drawn)], scores[: len(drawn)] = all_items[drawn], all_scores[drawn]
+        return Row(query, items, scores)

@@ -77,7 +77,10 @@ class Task(ABC):
 
 @dataclass(frozen=True)
 class Order:
-    """What a caller wants: `record` says what is trained from what, `kind` how the result is used (see `card`)."""
+    """What a caller wants: `record` says what is trained from what, `kind` how the result is used (see `card`).
+
+    `queries` counts the rows of an epoch. `keep_teacher`: see `folder.begin`.
+    """
 
     out: Path
     kind: str
@@ -87,6 +90,7 @@ class Order:
     licence: str | None = None
     overwrite: bool = False
     progress: bool = False
+    keep_teacher: bool = False
 
 
 def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArguments], Task]) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
     is_main = arguments.process_index == 0
     work = order.out.resolve() / folder.WORK
     if is_main:
-        folder.begin(order.out.resolve(), order.record, order.overwrite)
+        folder.begin(order.out.resolve(), order.record, order.overwrite, order.keep_teacher)
     wait()  # the others find the folder ready, and look at it before anything moves
     is_moving = folder.is_moving(work)
     wait()
@@ -136,7 +140,7 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
 def _report(trainer: TaskTrainer) -> dict[str, Any]:
     history, best = trainer.state.log_history, f"eval_{trainer.task.best}"
     evaluated = [entry for entry in history if best in entry]
-    chosen = next(entry for entry in evaluated if entry["step"] == trainer.state.best_global_step)
+    chosen = next((e for e in evaluated if e["step"] == trainer.state.best_global_step), evaluated[-1])
     return {
         "figures": {name.removeprefix("eval_"): v for name, v in chosen.items() if name.startswith("eval_")},
         "best_step": chosen["step"],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
-from crosscut.data.atomic import atomic_write
 from crosscut.encoders.base import Role
 from crosscut.errors import CrosscutError
 from crosscut.scorers.model_files import loading, model_location
 from crosscut.scorers.tokens import TokenStore
 from crosscut.train.batches import BLOCK, Batch, Chunked, TokenRows, WholeTexts, device_of, to_device
 from crosscut.train.data import Examples
+from crosscut.train.folder import kept
 from crosscut.train.mining import mine, vector_finder
 from crosscut.train.negatives import Groups, Row
+from crosscut.train.pairs import check_weights
 from crosscut.train.process import quiet
 from crosscut.train.trainer import Rows, Spread, Task
 
@@ -45,6 +47,11 @@ def load_base(base: str | Path, markers: Sequence[str], max_length: int | None, 
             f"the model {location} is a {type(encoder[0]).__name__}, which cannot be trained here: begin with an "
             "encoder that has a fast tokenizer, such as BERT, RoBERTa, ModernBERT or MiniLM"
         )
+    with suppress(OSError), quiet():  # it was loaded from another place: from a subfolder of a model on the hub
+        # Once more, as sentence-transformers does not say what it did not find.
+        options = {"use_safetensors": True, "output_loading_info": True}
+        _, report = type(model).from_pretrained(model.name_or_path, config=model.config, **options)
+        check_weights(model, report["missing_keys"], location)
     if not isinstance(encoder[-1], Normalize):
         encoder.append(Normalize())
     tokenizer.add_tokens([word for word in markers if word not in tokenizer.get_vocab()], special_tokens=True)
@@ -186,15 +193,6 @@ def dimensions(encoder: Any) -> int:
     """Of its vectors; older versions of the library have another name for this."""
     new = getattr(encoder, "get_embedding_dimension", None)
     return int(new() if new else encoder.get_sentence_embedding_dimension())
-
-
-def kept(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """The array in the file `path`, which is made if it is not there."""
-    if not path.exists():
-        made = make()
-        with atomic_write(path, "wb") as file:
-            np.save(file, made, allow_pickle=False)
-    return np.load(path, allow_pickle=False)
 
 
 def recalls(best: np.ndarray, wanted: Sequence[Sequence[int]], ks: Any) -> dict[str, float]:
