@@ -1,0 +1,76 @@
+"""The worlds of the entity-linking experiment: mentions, and the entities that they may mean."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from crosscut.data import read_blink, read_items, write_blink
+from crosscut.train.data import Examples
+
+WINDOW = 32  # words of context on each side of a mention
+
+
+@dataclass(frozen=True)
+class World:
+    """A world's mentions and entities as the models read them."""
+
+    name: str
+    examples: Examples
+
+    @cached_property
+    def gold(self) -> np.ndarray:
+        """The position of the entity that each mention means."""
+        return np.array([positions[0] for positions in self.examples.positives])
+
+    def is_right(self, linked: np.ndarray) -> np.ndarray:
+        """Whether each mention was linked to its entity, or to one with the very same text."""
+        return self.examples.kinds[linked] == self.examples.kinds[self.gold]
+
+
+def read_worlds(data: Path, split: str = "test") -> list[World]:
+    """The worlds of a split, the smallest first."""
+    mentions = read_blink(data / "mentions" / f"{split}.jsonl")
+    worlds = []
+    for name in sorted({mention.world for mention in mentions}):
+        entities = read_items(data / "entities" / f"{name}.jsonl")
+        own = [mention for mention in mentions if mention.world == name]
+        worlds.append(World(name, Examples.of_mentions(own, {name: entities}, WINDOW)))
+    return sorted(worlds, key=lambda world: len(world.examples.items))
+
+
+def prepare(source: Path, target: Path, easy: bool) -> None:
+    """The same worlds, with titles of entities or without."""
+    part = target.with_name("data.part")
+    shutil.rmtree(part, ignore_errors=True)
+    (part / "entities").mkdir(parents=True)
+    for file in sorted((source / "entities").glob("*.jsonl")):
+        entities = [
+            {"_id": entity.id, "title": entity.title if easy else "", "text": entity.text}
+            for entity in read_items(file)
+        ]
+        (part / "entities" / file.name).write_text("".join(json.dumps(entity) + "\n" for entity in entities))
+    shutil.copytree(source / "mentions", part / "mentions")
+    part.rename(target)
+
+
+def count_mentions(data: Path) -> int:
+    return len(read_blink(data / "mentions" / "train.jsonl"))
+
+
+def probe_data(data: Path, target: Path) -> Path:
+    """The world with most mentions alone: quick to read, and as hard to train on."""
+    mentions = read_blink(data / "mentions" / "train.jsonl")
+    names = [mention.world for mention in mentions]
+    world = max(sorted(set(names)), key=names.count)
+    shutil.rmtree(target, ignore_errors=True)
+    for folder in ("entities", "mentions"):
+        (target / folder).mkdir(parents=True)
+    shutil.copy(data / "entities" / f"{world}.jsonl", target / "entities")
+    write_blink(target / "mentions" / "train.jsonl", [mention for mention in mentions if mention.world == world])
+    return target
