@@ -3,9 +3,11 @@
     python recipes/tiny/student.py MODEL --layers 0,2,4 --words 20000 --texts texts/ --out student
 
 MODEL is a BERT with any head, a folder or a hub name (all-MiniLM-L6-v2, say). The student keeps its embeddings
-and the layers named, in this order, and of its vocabulary the `--words` tokens that are most frequent in the
-passages of --texts, with all single characters of ASCII; any other word falls into pieces of these. What is
-written is a plain Hugging Face folder, a base for `crosscut train distil`.
+and the layers named, in this order, and `--words` tokens of its vocabulary: by turns the most frequent in the
+passages of --texts and the first of the vocabulary itself, which BERT has in the order of their use in English,
+with all single characters of ASCII; any other word falls into pieces of these. Their vectors are rounded to int8,
+a scale for each, as they will ship: training leaves them alone (--freeze-words), and two students share them. What
+is written is a plain Hugging Face folder, a base for `crosscut train distil`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,8 @@ def main() -> None:
     numbers = tokenizer.get_vocab()
     rows = torch.tensor([numbers[word] for word in kept])
     words = model.embeddings.word_embeddings
-    model.embeddings.word_embeddings = torch.nn.Embedding.from_pretrained(words.weight[rows], padding_idx=0)
+    rounded = to_int8(words.weight.detach()[rows])
+    model.embeddings.word_embeddings = torch.nn.Embedding.from_pretrained(rounded, padding_idx=0)
     model.config.vocab_size, model.config.pad_token_id = len(kept), 0
     model.save_pretrained(args.out)
     with_words(tokenizer, kept).save_pretrained(args.out)
@@ -44,7 +48,7 @@ def main() -> None:
 
 
 def most_used(tokenizer: Any, texts: list[str], count: int) -> list[str]:
-    """The special tokens, the characters of ASCII as words and as pieces, and the most frequent of the rest."""
+    """The special tokens, the characters of ASCII as words and as pieces, and the most used of the rest."""
     uses: Counter[int] = Counter()
     for at in range(0, len(texts), 4096):
         for encoding in tokenizer.backend_tokenizer.encode_batch(texts[at : at + 4096], add_special_tokens=False):
@@ -52,8 +56,16 @@ def most_used(tokenizer: Any, texts: list[str], count: int) -> list[str]:
     names = {number: word for word, number in tokenizer.get_vocab().items()}
     letters = [mark + chr(code) for code in range(33, 127) for mark in ("", "##")]
     always = SPECIAL + [letter for letter in letters if letter in names.values()]
-    ranked = (names[number] for number, _ in uses.most_common())
-    return list(dict.fromkeys([*always, *ranked]))[:count]
+    here = [names[number] for number, _ in uses.most_common()]
+    english = [word for _, word in sorted(names.items()) if word.isascii() and not word.startswith("[")]
+    by_turns = (word for turn in zip_longest(here, english) for word in turn if word is not None)
+    return list(dict.fromkeys([*always, *by_turns]))[:count]
+
+
+def to_int8(rows: torch.Tensor) -> torch.Tensor:
+    """Rows of numbers that int8 and one scale can hold."""
+    scale = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+    return (rows / scale).round() * scale
 
 
 def with_layers(model: Any, layers: list[int]) -> Any:

@@ -5,9 +5,10 @@
 
 Only texts whose licence lets weights trained on them ship under Apache-2.0: descriptions of Debian's packages
 (the file dists/bookworm/main/i18n/Translation-en.xz of a Debian mirror), docstrings of Python's standard library
-and of the packages in packages.txt (each of an MIT, BSD, Apache or PSF licence; others in the folder are passed
-over), WordNet's definitions, and replies to questions about Ubuntu (irc-disentanglement, CC BY 4.0). Each source
-may be left out.
+and of the packages in packages.txt, with what these say of themselves (each of an MIT, BSD, Apache or PSF licence;
+others in the folder are passed over), WordNet's definitions, and replies to questions about Ubuntu
+(irc-disentanglement, CC BY 4.0). Each source may be left out. Most of these are short: neighbours are also put
+together to pages, so that a model learns to find an answer within a long passage.
 
 A query is a title, a question or a claim made of a passage, or some of its words. Its passage is its positive;
 what relevance the two really have, the teacher says later. The same seed gives the same folder.
@@ -24,7 +25,7 @@ import re
 import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ from crosscut.types import Item, Query
 
 SHORTEST, LONGEST = 60, 2000  # characters of a passage
 LICENCES = re.compile(r"\b(mit|bsd|apache|psf|python software foundation|hpnd|isc)\b", re.I)
+PAGE = 600, 1500  # characters of neighbours that are put together
 DEV = 500  # queries kept for choosing
 OPENINGS = {
     "topic": [
@@ -74,12 +76,14 @@ def main() -> None:
     args = arguments()
     rng = np.random.default_rng(args.seed)
     passages = unique(read_all(args))
+    passages += pages(passages, rng)
     items, queries, positives = [], [], {}
     for number, passage in enumerate(passages):
         # A title is half of what a query says: it stands in the passage only now and then.
         titled = passage.source == "wordnet" or rng.random() < 0.3
         items.append(Item(f"{passage.source}-{number}", passage.text, passage.title if titled else ""))
-        count = 1 if passage.source == "wordnet" else args.per_passage  # half of the passages, and short ones
+        # Definitions are half of the passages, and short.
+        count = int(rng.random() < 0.3) if passage.source == "wordnet" else args.per_passage
         for text in queries_of(passage, count, rng):
             queries.append(Query(str(len(queries)), text))
             positives[queries[-1].id] = {items[-1].id: 1}
@@ -100,8 +104,10 @@ def read_all(args: argparse.Namespace) -> Iterator[Passage]:
     if args.debian:
         yield from debian(args.debian)
     yield from docstrings("python", Path(sysconfig.get_path("stdlib")))
-    for folder in permissive(args.packages) if args.packages else ():
-        yield from docstrings("packages", folder)
+    for package, folders in permissive(args.packages) if args.packages else ():
+        yield from description(package)
+        for folder in folders:
+            yield from docstrings("packages", folder)
     if args.wordnet:
         for path in sorted(args.wordnet.glob("*.jsonl")):
             for line in path.read_text().splitlines():
@@ -142,6 +148,36 @@ def debian(path: Path) -> Iterator[Passage]:
             title = ""
 
 
+def pages(passages: list[Passage], rng: np.random.Generator) -> list[Passage]:
+    """Neighbours of one source put together, about one page for every four passages; the title is that of one."""
+    made: list[Passage] = []
+    for source in dict.fromkeys(passage.source for passage in passages):
+        own = [passage for passage in passages if passage.source == source]
+        part: list[Passage] = []
+        wanted = rng.integers(*PAGE)
+        for passage in own if source != "replies" else ():
+            part.append(passage)
+            if sum(len(one.text) for one in part) >= wanted:
+                if len(part) > 1 and rng.random() < 0.6:
+                    named = [f"{one.title}: {one.text}" if source == "wordnet" else one.text for one in part]
+                    title = part[int(rng.integers(len(part)))].title
+                    made.append(Passage(f"{source}-page", title, " ".join(named)[:LONGEST]))
+                part, wanted = [], rng.integers(*PAGE)
+    return made
+
+
+def description(package: Distribution) -> Iterator[Passage]:
+    """What a package says of itself, paragraph by paragraph."""
+    text = package.metadata.get_payload() or package.metadata.get("Description") or ""
+    title = package.metadata["Name"]
+    for paragraph in re.split(r"\n\s*\n", str(text)):
+        if re.match(r"\s*(#|=|-{3}|\.\.|<|\||!?\[|```|>>>)", paragraph):
+            continue
+        plain = prose(re.sub(r"!?\[([^\]]*)\]\([^)]*\)|<[^>]+>", r"\1", paragraph))
+        if len(plain) >= SHORTEST:
+            yield Passage("packages", title, plain[:LONGEST])
+
+
 def opened(path: Path) -> str:
     if path.suffix == ".xz":
         return lzma.open(path, "rt").read()
@@ -179,15 +215,15 @@ def in_words(name: str) -> str:
     return re.sub(r"[_\W]+|(?<=[a-z])(?=[A-Z])", " ", name).strip().lower()
 
 
-def permissive(folder: Path) -> Iterator[Path]:
-    """The packages in a site-packages folder whose metadata names a permissive licence."""
+def permissive(folder: Path) -> Iterator[tuple[Distribution, list[Path]]]:
+    """The packages in a site-packages folder whose metadata names a permissive licence, with their folders."""
     for one in sorted(distributions(path=[str(folder)]), key=lambda one: one.metadata["Name"].lower()):
         said = [one.metadata.get("License-Expression"), (one.metadata.get("License") or "")[:200]]
         said += [line for line in one.metadata.get_all("Classifier") or () if line.startswith("License")]
         text = " ".join(part for part in said if part)
         if LICENCES.search(text) and not re.search(r"\b[LA]?GPL", text):
             roots = {file.parts[0] for file in one.files or () if file.suffix == ".py" and len(file.parts) > 1}
-            yield from (folder / root for root in sorted(roots) if (folder / root).is_dir())
+            yield one, [folder / root for root in sorted(roots) if (folder / root).is_dir()]
         else:
             print(f"passed over: {one.metadata['Name']} ({text or 'no licence named'})")
 
