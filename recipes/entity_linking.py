@@ -63,7 +63,7 @@ def main() -> None:
     add("--batch-size", type=int, default=64, help="mentions in a step of a cross-encoder")
     add("--negative-count", type=int, default=15, help="drawn from the bi-encoder's first 63")
     add("--encoder-rate", type=float, default=1e-4, help="learning rate of the bi-encoder")
-    add("--learning-rate", type=float, default=1e-4, help="of the cross-encoders")
+    add("--learning-rate", type=float, default=5e-5, help="of the cross-encoders")
     add("--anchors", type=int, default=200, help="mentions of each test world that are anchor queries")
     add("--test", type=int, default=100, help="further mentions of each test world, to test the search")
     add("--seed", type=int, default=0)
@@ -161,8 +161,8 @@ def plan_steps(args: argparse.Namespace, worlds: list[World], data: Path, clock:
         return planned
     with clock.step("probe"):
         probe, model, largest = probe_data(data, args.out / "probe"), args.out / "probe-model", worlds[-1].examples
-        quick = {"head": "cls", "out": model, "overwrite": True, "dev_queries": 16}
-        each = seconds_per_step(lambda n: train_pairs(args, probe, n, negatives="random", **quick))
+        quick = {"head": "cls", "out": model, "overwrite": True, "dev_queries": 16, "negatives": "random"}
+        each = seconds_per_step(lambda n: train_pairs(args, probe, n, eval_every=n, **quick))
         speed = pairs_per_second(as_scorer(str(model), **LIMITS), largest.queries[:100], largest.items)
     rows = sum(len(world.examples.items) * len(drawn(world, args)) for world in worlds)
     lists = sum(DEPTH * len(world.gold) for world in worlds)
@@ -224,7 +224,7 @@ def link(
     path = args.out / "results" / f"links-{head}.npz"
     if path.exists():
         return
-    with clock.step(f"link {head}"):
+    with clock.step(f"link {head}", may_fail=True):
         scorer, links, figures = as_scorer(str(args.out / head), **LIMITS), {}, {}
         for world in worlds:
             examples, candidates = world.examples, found[world.name]
@@ -251,9 +251,9 @@ def score_worlds(args: argparse.Namespace, worlds: list[World], clock: Clock) ->
             if clock.left() < pairs / speed:
                 clock.say(f"no time is left for {world.name} by {head}")
                 continue
-            if head not in scorers:
-                scorers[head] = as_scorer(str(args.out / head), **LIMITS)
-            with clock.step(name := f"score {world.name} {head}"):
+            with clock.step(name := f"score {world.name} {head}", may_fail=True):
+                if head not in scorers:
+                    scorers[head] = as_scorer(str(args.out / head), **LIMITS)
                 save(path, **in_half(score_rows(scorers[head], queries, world.examples.items)))
             speed = pairs / max(clock.times[name], 0.1)
 

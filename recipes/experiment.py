@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice, product
@@ -37,10 +38,16 @@ class Clock:
         print(f"[{self.now():6.1f} s]", *words, flush=True)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
+    def step(self, name: str, may_fail: bool = False) -> Iterator[None]:
+        """A step of the run; one that `may_fail` leaves the others their time."""
         begun = self.now()
         self.say(name, "...")
-        yield
+        try:
+            yield
+        except Exception:
+            if not may_fail:
+                raise
+            traceback.print_exc()
         self.times[name] = round(self.now() - begun, 1)
         self.say(name, "took", self.times[name], "s")
 

@@ -110,7 +110,7 @@ def train(args: argparse.Namespace) -> None:
     models = {"tuned": str(args.out / "cross-encoder"), "public": args.cross_encoder}
     for name, model in models.items():
         if not (path := results / f"lists-{name}.npy").exists():
-            with clock.step(f"lists by {name}"):
+            with clock.step(f"lists by {name}", may_fail=True):
                 save(path, score_pairs(as_scorer(model, **LIMITS), test, lists))
     score_matrix(args, test, rows, clock)
     note(results / "settings.json", times=clock.times)
@@ -164,8 +164,8 @@ def plan_steps(args: argparse.Namespace, test: Beir, rows: dict[str, list[str]],
         return planned
     with clock.step("probe"):
         probe = probe_data(args.data, args.out / "probe")
-        quick = {"overwrite": True, "dev_queries": 16, "negatives": "random"}
-        each = seconds_per_step(lambda n: train_pairs(args, probe, n, args.out / "probe-model", **quick))
+        quick = {"out": args.out / "probe-model", "overwrite": True, "dev_queries": 16, "negatives": "random"}
+        each = seconds_per_step(lambda n: train_pairs(args, probe, n, eval_every=n, **quick))
         texts = [query.text for query in test.queries[:100]], [item.content for item in test.items]
         speed = pairs_per_second(as_scorer(args.cross_encoder, **LIMITS), *texts)
     pairs = sum(map(len, rows.values())) * len(test.items) + 2 * len(lists["positions"])
@@ -252,7 +252,7 @@ def score_matrix(args: argparse.Namespace, test: Beir, rows: dict[str, list[str]
             ids = ids[: int(clock.left() * speed / len(items))]
             clock.say(f"time is left for {len(ids)} rows of {name} only")
         if ids:
-            with clock.step(step := f"rows of {name}"):
+            with clock.step(step := f"rows of {name}", may_fail=True):
                 save(path, **in_half(score_rows(scorer, [known[id] for id in ids], items)))
             speed = len(ids) * len(items) / max(clock.times[step], 0.1)
 
