@@ -45,16 +45,16 @@ def test_the_rows_are_those_of_the_scorers(base, markers, types):
 
 
 def test_a_gpu_gets_larger_chunks(base):
-    from crosscut.train.batches import TokenRows
+    from crosscut.train.batches import CHUNKS, TokenRows
 
     tokens = pair_tokens(base)
     template = tokens.template
     rows = TokenRows(tokens.store, (template.before, template.between, template.after), (0, 1), pad=0)
-    (numbers,) = rows.add(TEXTS * 4000)
+    (numbers,) = rows.add(TEXTS * 9000)
     texts = [(numbers, rows.sizes(numbers)), (numbers, rows.sizes(numbers))]
     cpu, gpu = (rows.inputs(texts, torch.device(name))["chunks"] for name in ("cpu", "cuda"))
-    assert max((end - start) * width for start, end, width, _ in cpu) <= 16_384
-    assert 16_384 < max((end - start) * width for start, end, width, _ in gpu) <= 65_536
+    largest = [max((end - start) * width for start, end, width, _ in chunks) for chunks in (cpu, gpu)]
+    assert largest[0] <= CHUNKS["cpu"][0] < largest[1] <= CHUNKS["cuda"][0]
     assert len(gpu) < len(cpu)
     assert sum(end - start for start, end, _, _ in gpu) == len(numbers)
 
