@@ -281,19 +281,18 @@ def plot_spectra(run: Run, path: Path) -> None:
 def plot_recall(run: Run, path: Path) -> None:
     """Recall at each budget, the mean over the worlds."""
     drawn, axes = figure(1, len(KS), sharey=True)
-    marks = dict(zip(METHODS, ("s", "d", "v", "^", "o"), strict=True))
+    styles = {"cls": "-", "emb": "--"}
     for axis, k in zip(axes[0], KS, strict=True):
-        for method, mark in marks.items():
-            for head in HEADS:
+        for number, method in enumerate(METHODS):
+            for head, style in styles.items():
                 means = [
                     100 * np.mean([part.mean() for part in per_world(run, head, method, budget, k)])
                     for budget in BUDGETS
                 ]
-                label = f"{method}, {HEADS[head]}"
-                axis.plot(BUDGETS, means, marker=mark, ms=4, lw=1, color=COLOURS[head], label=label)
-        axis.set(title=f"k = {k}", xscale="log", xticks=BUDGETS, xlabel="calls")
+                axis.plot(BUDGETS, means, style, marker="o", ms=3, lw=1, color=f"C{number}", label=method)
+        axis.set(title=f"k = {k}", xscale="log", xlabel="calls (solid: [CLS], dashed: [EMB])")
         axis.set_xticks(BUDGETS, map(str, BUDGETS))
         axis.minorticks_off()
     axes[0][0].set_ylabel("top-k-recall, %")
-    drawn.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right center")
+    drawn.legend(axes[0][0].get_lines()[::2], METHODS, loc="outside lower center", ncols=len(METHODS))
     save_figure(drawn, path)

@@ -224,7 +224,7 @@ def recall_table(recalls: dict[str, Values]) -> str:
 
 def plot(searched: dict[str, Values], path: Path) -> None:
     """nDCG@10 by calls, for both cross-encoders."""
-    drawn, axes = figure(1, len(MODELS), sharey=True)
+    drawn, axes = figure(1, len(MODELS), width=4.2, height=3.6)
     for axis, (model, name) in zip(axes[0], MODELS.items(), strict=True):
         for label, values in searched[model].items():
             means = [100 * np.mean(value) for value in values.values()]
@@ -233,6 +233,6 @@ def plot(searched: dict[str, Values], path: Path) -> None:
             else:
                 axis.plot(list(map(int, values)), means, marker="o", ms=3, lw=1, label=label)
         axis.set(title=name, xlabel="calls", xticks=BUDGETS)
-    axes[0][0].set_ylabel(MEASURE)
-    drawn.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right center")
+    axes[0][0].set_ylabel(f"{MEASURE}, %")
+    drawn.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     save_figure(drawn, path)

@@ -108,7 +108,7 @@ def between_marks(page: str, name: str, new: str) -> str:
     return f"{before}{begin}\n{new}\n{end}{after}"
 
 
-def figure(rows: int, columns: int, **options: Any) -> tuple[Any, Any]:
+def figure(rows: int, columns: int, width: float = 3.2, height: float = 2.7, **options: Any) -> tuple[Any, Any]:
     """A figure of matplotlib and its axes (rows x columns), in the style of all plots here."""
     with needs_extra("plot", "the plots of a report"):
         import matplotlib
@@ -120,7 +120,7 @@ def figure(rows: int, columns: int, **options: Any) -> tuple[Any, Any]:
     pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "crosscut", "font.size": 8})
     pyplot.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True})
     pyplot.rcParams.update({"grid.color": "#dddddd", "legend.frameon": False, "axes.titlesize": 9})
-    size = (3.2 * columns, 2.6 * rows)
+    size = (width * columns, height * rows)
     return pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **options)
 
 
