@@ -10,8 +10,7 @@ NEEDS = {
     "accelerate": TRAIN,
     "triton": ["scorers/kernels"],
     "onnxscript": EXPORT,
-    "onnx": ["export/onnx"],
-    "onnxruntime": ["export/onnx"],
+    "onnx": ["export/onnx", "export/rows"],
     "openvino": ["export/openvino"],
 }
 collect_ignore = [

@@ -13,11 +13,11 @@ from crosscut.errors import CrosscutError, first_line
 def needs_extra(extra: str, what: str) -> Iterator[None]:
     """Turn a failing import inside the block into advice.
 
-    >>> with needs_extra("onnx", "this model"):
-    ...     raise ImportError("No module named 'onnxruntime'")
+    >>> with needs_extra("openvino", "this model"):
+    ...     raise ImportError("No module named 'openvino'")
     Traceback (most recent call last):
-    crosscut.errors.CrosscutError: this model needs more packages (No module named 'onnxruntime'): pip install \
-"crosscut[onnx]"
+    crosscut.errors.CrosscutError: this model needs more packages (No module named 'openvino'): pip install \
+"crosscut[openvino]"
     """
     try:
         yield

@@ -10,8 +10,7 @@ from crosscut.cli.arguments import ITEMS, Verbs, at_least, new_parser
 ABOUT = """\
 Write a cross-encoder or a bi-encoder to a folder for ONNX Runtime or OpenVINO. The folder is a scorer, or
 an encoder, by its path, wherever a model is named, and needs neither torch nor transformers to run. --int8
-gives up a little accuracy for speed. ONNX Runtime keeps closer to a cross-encoder there; OpenVINO encodes
-short texts up to three times as fast.
+gives up a little accuracy for speed; ONNX Runtime keeps closer to the model there.
 """
 EXAMPLES = """\
 examples:

@@ -14,7 +14,7 @@ import numpy as np
 from crosscut.errors import CrosscutError, first_line
 from crosscut.export.folder import check_free, new_folder
 from crosscut.scorers.base import Pair, bad_text
-from crosscut.scorers.exported import BACKENDS, Manifest, file_digest, is_exported
+from crosscut.scorers.exported import BACKENDS, MANIFEST, Manifest, file_digest, is_exported
 from crosscut.scorers.model_files import loading, model_location
 from crosscut.system import needs_extra
 
@@ -40,9 +40,9 @@ def export_model(
     It becomes an encoder if sentence-transformers saved it as one: modules.json says so.
 
     With `int8`, weights and activations of the matrix products are 8-bit numbers. ONNX Runtime measures the range
-    of the activations in each pair or text. OpenVINO needs it beforehand, from `texts`, best of the kind that will
-    come. For both, `texts` show which channels of the model are too large for the rest (default: docstrings of
-    Python's standard library).
+    of the activations in each token. OpenVINO needs it beforehand, from `texts`, best of the kind that will come.
+    For both, `texts` show which channels of the model are too large for the rest (default: docstrings of Python's
+    standard library).
 
     `label` says which logit of several is the score. `out` appears complete or not at all; `overwrite` replaces
     a folder that an earlier export wrote.
@@ -72,19 +72,29 @@ def export_model(
             traced = Path(scratch) / "model.onnx"
             graph.write_graph(source.graph, traced, samples)
             convert(traced, folder, samples)
-        source.tokenizer.save(str(folder / "tokenizer.json"))
-        Manifest(
-            kind=source.kind,
-            backend=backend,
-            precision="int8" if int8 else "fp32",
-            max_length=source.max_length,
-            types=source.typed,
-            pad=source.pad,
-            source={"name": str(model), "digest": source.digest},
-            files={path.name: file_digest(path) for path in sorted(folder.iterdir())},
-            prompts={role: prompt for role, prompt in source.prompts.items() if prompt},
-        ).write(folder)
+        source.tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+        files = sorted(folder.iterdir())
+        about(source, str(model), backend, int8, files).write(folder / MANIFEST)
     return Path(out)
+
+
+def about(
+    source: Source, name: str, backend: str, int8: bool, files: Sequence[Path], graph: str = "model"
+) -> Manifest:
+    """The manifest of `source`, exported to these `files`."""
+    by_row = "int8-rows" if backend == "onnx" else "int8"
+    return Manifest(
+        kind=source.kind,
+        backend=backend,
+        precision=by_row if int8 else "fp32",
+        max_length=source.max_length,
+        types=source.typed,
+        pad=source.pad,
+        source={"name": name, "digest": source.digest},
+        files={path.name: file_digest(path) for path in files},
+        prompts={role: prompt for role, prompt in source.prompts.items() if prompt},
+        graph=graph,
+    )
 
 
 def sample_pairs(texts: Sequence[str]) -> list[Pair]:

@@ -18,6 +18,7 @@ import torch
 Samples: TypeAlias = Sequence[dict[str, np.ndarray]]
 INPUTS = ["ids", "mask", "types"]
 OPSET = 20  # the first with GELU as one operation
+USUAL = 0.99  # the share of channels that are left as they are, see `Bert.smooth`
 
 
 def write_graph(graph: General | Bert, path: Path, samples: Samples = ()) -> None:
@@ -83,35 +84,47 @@ class Bert(torch.nn.Module):  # type: ignore[misc]
         self.head, self.first_only = head, first_only
         self.config, self.heads = base.config, base.config.num_attention_heads
         self.pad = base.embeddings.position_embeddings.padding_idx
-        self.shrink: list[torch.Tensor | None] = [None] * len(self.layers)
+        self.shrink: dict[tuple[int, str], torch.Tensor] = {}
 
     def smooth(self, samples: Samples) -> None:
-        """Even out the channels between the two products of each feed-forward block.
+        """Even out the channels of what goes into the products of each layer.
 
-        One channel of a thousand may be many times as large as the others, and would leave them but a few of
-        the 256 steps of int8. It is made smaller, and its weights in the second product larger to match.
+        A few channels may be many times as large as the others, and would leave them but a few of the 256 steps
+        of int8. They are made smaller, and their weights in the product larger to match.
         """
-        largest = [torch.zeros(layer.output.dense.in_features) for layer in self.layers]
+        products = dict(self._products())
+        largest = {place: torch.zeros(read[0].in_features) for place, read in products.items()}
 
-        def watch(number: int) -> Any:
+        def watch(place: tuple[int, str]) -> Any:
             def look(_: Any, given: tuple[torch.Tensor]) -> None:
-                torch.maximum(largest[number], given[0].abs().flatten(0, -2).amax(0), out=largest[number])
+                torch.maximum(largest[place], given[0].abs().flatten(0, -2).amax(0), out=largest[place])
 
             return look
 
-        hooks = [layer.output.dense.register_forward_pre_hook(watch(n)) for n, layer in enumerate(self.layers)]
+        hooks = [read[0].register_forward_pre_hook(watch(place)) for place, read in products.items()]
         with torch.no_grad():
             for sample in samples:
                 self(*(torch.as_tensor(sample[name]) for name in INPUTS))
             for hook in hooks:
                 hook.remove()
-            for number, layer in enumerate(self.layers):
-                usual = largest[number].quantile(0.99)
+            for place, read in products.items():
+                usual = largest[place].quantile(USUAL)
                 if usual == 0:  # hardly a channel is ever used
                     continue
-                scale = (largest[number] / usual).clamp(min=1.0)
-                layer.output.dense.weight *= scale
-                self.shrink[number] = 1 / scale
+                scale = (largest[place] / usual).clamp(min=1.0)
+                for linear in read:
+                    linear.weight *= scale
+                self.shrink[place] = 1 / scale
+
+    def _products(self) -> Iterator[tuple[tuple[int, str], list[Any]]]:
+        """Places where something goes into products, each with the linear layers that read it."""
+        for number, layer in enumerate(self.layers):
+            attention = layer.attention
+            # The key first: it sees every token, where the query of the last layer may see but one.
+            yield (number, "tokens"), [attention.self.key, attention.self.query, attention.self.value]
+            yield (number, "context"), [attention.output.dense]
+            yield (number, "attended"), [layer.intermediate.dense]
+            yield (number, "wide"), [layer.output.dense]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
         parts = self.embeddings
@@ -129,17 +142,20 @@ class Bert(torch.nn.Module):  # type: ignore[misc]
 
     def _layer(self, number: int, x: torch.Tensor, every: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """One layer for the tokens `x`, which look at `every` token but the `hidden`."""
-        layer, shrink = self.layers[number], self.shrink[number]
+        layer = self.layers[number]
         attention, out = layer.attention.self, layer.attention.output
-        query = self._by_head(attention.query(x)) * attention.attention_head_size**-0.5
+        asking, every = self._even(number, "tokens", x), self._even(number, "tokens", every)
+        query = self._by_head(attention.query(asking)) * attention.attention_head_size**-0.5
         key, value = self._by_head(attention.key(every)), self._by_head(attention.value(every))
         weights = (query @ key.transpose(-1, -2) + hidden).softmax(-1)
         context = (weights @ value).transpose(1, 2).flatten(2)
-        x = out.LayerNorm(out.dense(context) + x)
-        wide = layer.intermediate(x)
-        if shrink is not None:
-            wide = wide * shrink
-        return layer.output.LayerNorm(layer.output.dense(wide) + x)
+        x = out.LayerNorm(out.dense(self._even(number, "context", context)) + x)
+        wide = layer.intermediate(self._even(number, "attended", x))
+        return layer.output.LayerNorm(layer.output.dense(self._even(number, "wide", wide)) + x)
+
+    def _even(self, number: int, place: str, x: torch.Tensor) -> torch.Tensor:
+        shrink = self.shrink.get((number, place))
+        return x if shrink is None else x * shrink
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

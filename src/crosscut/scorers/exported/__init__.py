@@ -5,13 +5,14 @@ No torch and no transformers: a runtime, the `tokenizers` package and the folder
 
 from __future__ import annotations
 
-from crosscut.scorers.exported.manifest import BACKENDS, MANIFEST, Kind, Manifest, file_digest, is_exported
+from crosscut.scorers.exported.manifest import BACKENDS, MANIFEST, TINY, Kind, Manifest, file_digest, is_exported
 from crosscut.scorers.exported.model import ExportedModel, Rows
 from crosscut.scorers.exported.scorer import ExportedScorer
 
 __all__ = [
     "BACKENDS",
     "MANIFEST",
+    "TINY",
     "ExportedModel",
     "ExportedScorer",
     "Kind",

@@ -1,4 +1,8 @@
-"""The folder of an exported model: crosscut.json says what is in it."""
+"""The folder of an exported model: crosscut.json says what is in it.
+
+A folder may also hold a scorer and an encoder that share files: scorer.json and encoder.json then. crosscut-tiny,
+which comes with crosscut, is one.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from crosscut.errors import CrosscutError
+from crosscut.scorers.model_files import model_location
+
+Kind: TypeAlias = Literal["scorer", "encoder"]
 
 FORMAT = 1
 MANIFEST = "crosscut.json"
+PAIR: dict[Kind, str] = {"scorer": "scorer.json", "encoder": "encoder.json"}
+TINY = "crosscut-tiny"
+TINY_FOLDER = Path(__file__).parents[2] / "tiny"
 BACKENDS = ("onnx", "openvino")
-Kind: TypeAlias = Literal["scorer", "encoder"]
 _FIELDS: dict[str, Any] = {
     "kind": str,
     "backend": str,
@@ -25,13 +34,17 @@ _FIELDS: dict[str, Any] = {
     "source": dict,
     "files": dict,
     "prompts": dict,
+    "graph": str,
 }
-_AT_FIRST = {"kind": "scorer", "prompts": {}}  # what the first manifests left unsaid
+_AT_FIRST = {"kind": "scorer", "prompts": {}, "graph": "model"}  # what the first manifests left unsaid
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What crosscut.json says. `types`: whether the model reads token types; `pad`: the padding token."""
+    """What crosscut.json says. `types`: whether the model reads token types; `pad`: the padding token.
+
+    `precision` is fp32, int8, or int8-rows: int8 in which each row of a product has a range of its own.
+    """
 
     kind: Kind
     backend: str
@@ -42,11 +55,12 @@ class Manifest:
     source: dict[str, str]  # name and digest of the model that was exported
     files: dict[str, str]  # name to SHA-256
     prompts: dict[str, str] = field(default_factory=dict)  # of an encoder: what stands before a query, an item
+    graph: str = "model"  # the name of its file, without suffix
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """The manifest of `folder`, whose files are checked against it."""
-        manifest = cls.parse(folder / MANIFEST)
+    def read(cls, path: Path) -> Manifest:
+        """The manifest in the file `path`; the files beside it are checked against it."""
+        manifest, folder = cls.parse(path), path.parent
         for name, expected in manifest.files.items():
             if not (folder / name).is_file():
                 raise CrosscutError(f"the exported model {folder} lacks its file {name}: export it again")
@@ -79,18 +93,31 @@ class Manifest:
                 )
         return cls(**content)
 
-    def write(self, folder: Path) -> None:
+    def write(self, path: Path) -> None:
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=2)
-        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        path.write_text(text + "\n", encoding="utf-8")
 
 
 def is_exported(model: Any) -> bool:
-    """Whether this is the folder of an exported model.
+    """Whether this is the folder of an exported model, or the name of the one that comes with crosscut.
 
-    >>> is_exported("cross-encoder/ms-marco-MiniLM-L6-v2")
-    False
+    >>> is_exported("cross-encoder/ms-marco-MiniLM-L6-v2"), is_exported("crosscut-tiny")
+    (False, True)
     """
-    return isinstance(model, str | Path) and (Path(os.path.expanduser(model)) / MANIFEST).is_file()
+    if not isinstance(model, str | Path):
+        return False
+    folder = Path(os.path.expanduser(model))
+    return model == TINY or any((folder / name).is_file() for name in (MANIFEST, *PAIR.values()))
+
+
+def manifest_path(model: str | Path, kind: Kind) -> Path:
+    """Where an exported model has its manifest.
+
+    >>> manifest_path("crosscut-tiny", "encoder").name
+    'encoder.json'
+    """
+    folder = TINY_FOLDER if model == TINY else Path(model_location(model))
+    return folder / (PAIR[kind] if (folder / PAIR[kind]).is_file() else MANIFEST)
 
 
 def file_digest(path: Path) -> str:

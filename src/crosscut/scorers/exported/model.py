@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from crosscut.errors import CrosscutError
-from crosscut.scorers.exported.manifest import MANIFEST, Kind, Manifest, file_digest
-from crosscut.scorers.model_files import loading, model_location
+from crosscut.scorers.exported.manifest import Kind, Manifest, file_digest, manifest_path
+from crosscut.scorers.model_files import loading
 from crosscut.scorers.tokens import length_batches
-from crosscut.system import cores, needs_extra
+from crosscut.system import cores
 
 BATCH_TOKENS = 512  # that are run at once on one core: few enough to stay in its caches
 WASTE = 0.05  # the share of a batch that may be padding
@@ -38,27 +38,29 @@ class ExportedModel:
     """
 
     def __init__(self, model: str | Path, kind: Kind, threads: int | None) -> None:
-        self.folder = Path(model_location(model))
-        self.manifest = manifest = Manifest.read(self.folder)
+        path = manifest_path(model, kind)
+        self.manifest = manifest = Manifest.read(path)
+        self._identity = file_digest(path)
         if manifest.kind != kind:
             raise CrosscutError(
                 f"{model} is an exported {manifest.kind} and cannot serve as {kind}: "
                 f"name it as the {manifest.kind}"
             )
         self.threads = threads or len(cores())
-        with loading(str(self.folder)), needs_extra(manifest.backend, f"the exported model {model}"):
+        with loading(str(path.parent)):
             from tokenizers import Tokenizer
 
-            self.tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+            self.tokenizer = Tokenizer.from_file(str(path.with_name("tokenizer.json")))
             runtime = importlib.import_module(f"crosscut.scorers.exported.{manifest.backend}")
-            self._run: Run = runtime.open_model(self.folder, self.threads)
-        # ONNX Runtime takes int8 ranges from what is run together: only alone has a text one result, every time.
-        # That costs speed where texts are short (a third is left for 6 words, nine tenths for 80).
-        self._alone = (manifest.backend, manifest.precision) == ("onnx", "int8")
+            self._run: Run = runtime.open_model(path.with_name(manifest.graph), self.threads)
+        # A text has one result, whatever it is run with. Padding changes the last bit of a sum, which int8 may
+        # round to another step. The first int8 exports for ONNX Runtime had one range for all that ran together.
+        self._waste = 0.0 if manifest.precision == "int8-rows" else WASTE
+        self._tokens = 1 if (manifest.backend, manifest.precision) == ("onnx", "int8") else BATCH_TOKENS
 
     def digest(self, options: Mapping[str, Any]) -> str:
         """Of the exported files, which the manifest names by theirs, and of the options that change results."""
-        identity = f"{file_digest(self.folder / MANIFEST)} {dict(options)}"
+        identity = f"{self._identity} {dict(options)}"
         return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     def run(self, lengths: np.ndarray, rows: Rows) -> np.ndarray:
@@ -68,7 +70,7 @@ class ExportedModel:
             ids, types, mask = rows(batch)
             return self._run({"ids": ids, "mask": mask, "types": types})
 
-        batches = list(length_batches(lengths, 1 if self._alone else BATCH_TOKENS, WASTE))
+        batches = list(length_batches(lengths, self._tokens, self._waste))
         with ThreadPoolExecutor(self.threads) as pool:
             made = np.concatenate(list(pool.map(run, batches)))
         results = np.empty_like(made)

@@ -12,14 +12,14 @@ from crosscut.scorers.exported.model import Run
 SLOW_FUSIONS = ["SkipLayerNormFusion", "BiasGeluFusion"]
 
 
-def open_model(folder: Path, threads: int) -> Run:
-    """The model in `folder`; any number of threads may share it."""
+def open_model(graph: Path, threads: int) -> Run:
+    """The model in the file `graph`.onnx; any number of threads may share it."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1  # the threads that share the session are ours
     session = onnxruntime.InferenceSession(
-        str(folder / "model.onnx"),
+        str(graph.with_suffix(".onnx")),
         settings,
         providers=["CPUExecutionProvider"],
         disabled_optimizers=SLOW_FUSIONS,

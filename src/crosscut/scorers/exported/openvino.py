@@ -10,11 +10,13 @@ import numpy as np
 
 from crosscut.scorers.exported.model import Run
 from crosscut.scorers.exported.signals import same_signal_stack
+from crosscut.system import needs_extra
 
 
-def open_model(folder: Path, threads: int) -> Run:
-    """The model in `folder`, for so many threads."""
-    import openvino
+def open_model(graph: Path, threads: int) -> Run:
+    """The model in the file `graph`.xml, for so many threads."""
+    with needs_extra("openvino", f"the exported model {graph.parent}"):
+        import openvino
 
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",  # bfloat16 would be taken where the processor has it
@@ -24,7 +26,7 @@ def open_model(folder: Path, threads: int) -> Run:
         "ENABLE_CPU_PINNING": False,  # or two processes would sit on the same core
     }
     with same_signal_stack():
-        model = openvino.Core().compile_model(str(folder / "model.xml"), "CPU", settings)
+        model = openvino.Core().compile_model(str(graph.with_suffix(".xml")), "CPU", settings)
     names = {name for wanted in model.inputs for name in wanted.get_names()}
     free: SimpleQueue[Any] = SimpleQueue()  # a request serves one thread at a time
     for _ in range(threads):
