@@ -19,14 +19,16 @@ import argparse
 import json
 import math
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from entity_linking_data import WINDOW, World, count_mentions, prepare, probe_data, read_worlds
 from experiment import (
+    SPARE,
     Clock,
-    affordable,
+    Training,
     as_int8,
     in_half,
     is_trained,
@@ -36,6 +38,7 @@ from experiment import (
     score_lists,
     score_rows,
     seconds_per_step,
+    share_out,
 )
 
 from crosscut.encoders import as_encoder
@@ -96,41 +99,40 @@ def train(args: argparse.Namespace) -> None:
         with clock.step("data"):
             prepare(args.data, data, args.easy)
     worlds = read_worlds(data)
+    if not (results / "plan.json").exists():
+        note(results / "plan.json", **plan(args, worlds, data, clock))
+    steps = json.loads((results / "plan.json").read_text())
     if not is_trained(args.out / "encoder"):
         with clock.step("encoder"):
-            train_bi_encoder(args, data)
+            train_bi_encoder(args, data, steps["encoder"])
     shutil.copy(args.out / "encoder" / "training.json", results / "encoder.json")
     found = find_candidates(args, worlds, clock)
-    steps = plan_steps(args, worlds, data, clock)
     for head in HEADS:
         if not is_trained(args.out / head):
             with clock.step(head):
-                train_pairs(args, data, head=head, steps=steps, out=args.out / head)
+                train_pairs(args, data, head=head, steps=steps["cross"], out=args.out / head)
         shutil.copy(args.out / head / "training.json", results / f"{head}.json")
         link(args, worlds, found, head, clock)
     score_worlds(args, worlds, clock)
-    note(results / "settings.json", times=clock.times, steps=steps)
+    note(results / "settings.json", times=clock.times)
     clock.say("done")
 
 
-def train_bi_encoder(args: argparse.Namespace, data: Path) -> None:
+def train_bi_encoder(args: argparse.Namespace, data: Path, steps: int, **settings: Any) -> None:
     from crosscut.train import train_encoder
 
-    train_encoder(
-        data,
-        base=args.base,
-        out=args.out / "encoder",
-        negative_count=3,
-        depth=DEPTH,
-        max_length=LIMITS["query_tokens"],
-        window=WINDOW,
-        epochs=args.encoder_epochs,
-        steps=args.steps,
-        batch_size=args.encoder_batch,
-        learning_rate=args.encoder_rate,
-        eval_every=args.steps or math.ceil(count_mentions(data) / args.encoder_batch),
-        seed=args.seed,
-    )
+    given = {
+        "out": args.out / "encoder",
+        "negative_count": 3,
+        "depth": DEPTH,
+        "max_length": LIMITS["query_tokens"],
+        "window": WINDOW,
+        "batch_size": args.encoder_batch,
+        "learning_rate": args.encoder_rate,
+        "eval_every": math.ceil(steps / 3),
+        "seed": args.seed,
+    }
+    train_encoder(data, base=args.base, steps=steps, **(given | settings))
 
 
 def train_pairs(args: argparse.Namespace, data: Path, steps: int, **settings: Any) -> None:
@@ -150,27 +152,29 @@ def train_pairs(args: argparse.Namespace, data: Path, steps: int, **settings: An
     train_cross_encoder(data, steps=steps, **LIMITS, **(given | settings))
 
 
-def plan_steps(args: argparse.Namespace, worlds: list[World], data: Path, clock: Clock) -> int:
-    """Steps of each cross-encoder: both take the same, for the comparison to be fair."""
-    planned = args.steps or math.ceil(args.epochs * math.ceil(count_mentions(data) / args.batch_size))
-    missing = [head for head in HEADS if not is_trained(args.out / head)]
-    if len(missing) < len(HEADS):  # as many as the first has taken
-        there = next(head for head in HEADS if head not in missing)
-        return int(json.loads((args.out / there / "training.json").read_text())["steps"])
+def plan(args: argparse.Namespace, worlds: list[World], data: Path, clock: Clock) -> dict[str, int]:
+    """Steps of the bi-encoder, and of each cross-encoder: both take the same, for the comparison to be fair."""
+    mentions = count_mentions(data)
+    encoder = args.steps or math.ceil(args.encoder_epochs * math.ceil(mentions / args.encoder_batch))
+    cross = args.steps or math.ceil(args.epochs * math.ceil(mentions / args.batch_size))
     if args.minutes is None:
-        return planned
+        return {"encoder": encoder, "cross": cross}
     with clock.step("probe"):
-        probe, model, largest = probe_data(data, args.out / "probe"), args.out / "probe-model", worlds[-1].examples
-        quick = {"head": "cls", "out": model, "overwrite": True, "dev_queries": 16, "negatives": "random"}
-        each = seconds_per_step(lambda n: train_pairs(args, probe, n, eval_every=n, **quick))
-        speed = pairs_per_second(as_scorer(str(model), **LIMITS), largest.queries[:100], largest.items)
+        probe, models, largest = probe_data(data, args.out / "probe"), args.out / "probes", worlds[-1].examples
+        quick = {"overwrite": True, "dev_queries": 16, "negatives": "random"}
+        times = [
+            seconds_per_step(partial(train_bi_encoder, args, probe, out=models / "encoder", **quick)),
+            seconds_per_step(partial(train_pairs, args, probe, head="cls", out=models / "cls", **quick)),
+        ]
+        speed = pairs_per_second(as_scorer(str(models / "cls"), **LIMITS), largest.queries[:100], largest.items)
     rows = sum(len(world.examples.items) * len(drawn(world, args)) for world in worlds)
-    lists = sum(DEPTH * len(world.gold) for world in worlds)
-    scoring = len(HEADS) * (rows + lists) / speed
-    spare = 40  # seconds: to load models, mine negatives, evaluate, write
-    steps = affordable(planned, (clock.left() - scoring - spare) / len(HEADS), each)
-    clock.say(f"{1000 * each:.0f} ms a step, {speed:,.0f} pairs/s, so {scoring:.0f} s of scoring")
-    clock.say(f"{steps} of {planned} steps for each cross-encoder")
+    scoring = len(HEADS) * (rows + sum(DEPTH * len(world.gold) for world in worlds)) / speed
+    trainings = Training(encoder, times[0]), Training(cross, times[1], len(HEADS))
+    steps = share_out(clock.left() - scoring - SPARE, *trainings)
+    clock.say(f"seconds a step {times}, {speed:,.0f} pairs/s, so {scoring:.0f} s of scoring")
+    clock.say(
+        f"{steps['encoder']} of {encoder} steps for the bi-encoder, {steps['cross']} of {cross} for the others"
+    )
     return steps
 
 

@@ -6,6 +6,7 @@ import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
 from time import perf_counter
@@ -18,6 +19,7 @@ from crosscut.scorers import Scorer
 
 BLOCK = 262_144  # pairs that are scored in one call
 PROBE = 20  # steps that are timed
+SPARE = 60  # seconds that are not planned: to load models, mine negatives, evaluate, write
 
 
 class Clock:
@@ -57,22 +59,41 @@ def is_trained(folder: Path) -> bool:
     return (folder / "training.json").is_file()
 
 
-def affordable(planned: int, seconds: float, each: float, least: int = 100) -> int:
-    """Steps of `each` seconds that fit into `seconds`, `planned` at most and `least` at least.
+@dataclass(frozen=True)
+class Training:
+    """How many steps are planned, how many seconds each takes, and how many models take as many."""
 
-    >>> affordable(1000, seconds=60, each=0.1), affordable(1000, seconds=float("inf"), each=0.1)
-    (600, 1000)
+    steps: int
+    each: float
+    models: int = 1
+
+    def within(self, seconds: float, least: int = 100) -> int:
+        """The steps of each model that fit into so many seconds for all: `least`, if that is planned, in any case.
+
+        >>> Training(1000, each=0.1).within(60), Training(1000, each=0.1, models=2).within(60)
+        (600, 300)
+        """
+        fitting = seconds / self.each / self.models
+        return self.steps if fitting >= self.steps else max(min(least, self.steps), int(fitting))
+
+
+def share_out(seconds: float, encoder: Training, cross: Training) -> dict[str, int]:
+    """Steps of the bi-encoder, which gets 30 % of the time at most, and of the cross-encoders.
+
+    >>> share_out(100, Training(100, each=0.1), Training(1000, each=0.1))
+    {'encoder': 100, 'cross': 900}
     """
-    return planned if seconds >= planned * each else max(min(least, planned), int(seconds / each))
+    steps = encoder.within(0.3 * seconds)
+    return {"encoder": steps, "cross": cross.within(seconds - steps * encoder.each)}
 
 
-def seconds_per_step(train: Callable[[int], object]) -> float:
-    """Of `train(steps)`, without what comes before and after the steps."""
-    train(3)  # whatever is slow only once
+def seconds_per_step(train: Callable[..., object]) -> float:
+    """Of `train(steps, eval_every=steps)`, without what comes before and after the steps."""
+    train(3, eval_every=3)  # whatever is slow only once
     taken = []
     for steps in (3, 3 + PROBE):
         begun = perf_counter()
-        train(steps)
+        train(steps, eval_every=steps)
         taken.append(perf_counter() - begun)
     return max(taken[1] - taken[0], 0.001) / PROBE
 

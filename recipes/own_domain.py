@@ -16,16 +16,19 @@ puts the tables into a page.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from experiment import (
+    SPARE,
     Clock,
-    affordable,
+    Training,
     as_int8,
     in_half,
     is_trained,
@@ -34,6 +37,7 @@ from experiment import (
     save,
     score_rows,
     seconds_per_step,
+    share_out,
 )
 
 from crosscut.data import Beir, read_beir, read_qrels, read_queries, write_beir
@@ -94,18 +98,20 @@ def train(args: argparse.Namespace) -> None:
     note(results / "settings.json", **{name: value for name, value in chosen.items() if name != "run"})
     test = read_beir(args.data, "test")
     rows = rows_to_score(args, test)
+    if not (results / "plan.json").exists():
+        note(results / "plan.json", **plan(args, test, rows, clock))
+    steps = json.loads((results / "plan.json").read_text())
     if not is_trained(args.out / "encoder"):
         with clock.step("encoder"):
-            train_bi_encoder(args)
+            train_bi_encoder(args, args.data, steps["encoder"])
     shutil.copy(args.out / "encoder" / "training.json", results / "encoder.json")
     if not (results / "lists.npz").exists():
         with clock.step("first stages"):
             rank_all(args, test, rows)
     lists = np.load(results / "lists.npz")
     if not is_trained(args.out / "cross-encoder"):
-        steps = plan_steps(args, test, rows, lists, clock)
         with clock.step("cross-encoder"):
-            train_pairs(args, args.data, steps, args.out / "cross-encoder")
+            train_pairs(args, args.data, steps["cross"])
     shutil.copy(args.out / "cross-encoder" / "training.json", results / "cross-encoder.json")
     models = {"tuned": str(args.out / "cross-encoder"), "public": args.cross_encoder}
     for name, model in models.items():
@@ -126,28 +132,25 @@ def rows_to_score(args: argparse.Namespace, test: Beir) -> dict[str, list[str]]:
     return {"test": query_ids[anchors:].tolist(), "anchors": query_ids[: min(args.anchors, anchors)].tolist()}
 
 
-def train_bi_encoder(args: argparse.Namespace) -> None:
+def train_bi_encoder(args: argparse.Namespace, data: Path, steps: int, **settings: Any) -> None:
     from crosscut.train import train_encoder
 
-    train_encoder(
-        args.data,
-        base=args.encoder,
-        out=args.out / "encoder",
-        negative_count=2,
-        epochs=args.encoder_epochs,
-        steps=args.steps,
-        batch_size=args.encoder_batch,
-        learning_rate=args.encoder_rate,
-        eval_every=args.steps or math.ceil(count_questions(args.data) / args.encoder_batch),
-        seed=args.seed,
-    )
+    given = {
+        "out": args.out / "encoder",
+        "negative_count": 2,
+        "batch_size": args.encoder_batch,
+        "learning_rate": args.encoder_rate,
+        "eval_every": math.ceil(steps / 4),
+        "seed": args.seed,
+    }
+    train_encoder(data, base=args.encoder, steps=steps, **(given | settings))
 
 
-def train_pairs(args: argparse.Namespace, data: Path, steps: int, out: Path, **settings: Any) -> None:
+def train_pairs(args: argparse.Namespace, data: Path, steps: int, **settings: Any) -> None:
     from crosscut.train import train_cross_encoder
 
     given = {
-        "base": args.cross_encoder,
+        "out": args.out / "cross-encoder",
         "negatives": f"bm25,encoder:{args.out / 'encoder'},random",
         "negative_count": args.negative_count,
         "batch_size": args.batch_size,
@@ -155,24 +158,32 @@ def train_pairs(args: argparse.Namespace, data: Path, steps: int, out: Path, **s
         "eval_every": math.ceil(steps / 6),
         "seed": args.seed,
     }
-    train_cross_encoder(data, out=out, steps=steps, **LIMITS, **(given | settings))
+    train_cross_encoder(data, base=args.cross_encoder, steps=steps, **LIMITS, **(given | settings))
 
 
-def plan_steps(args: argparse.Namespace, test: Beir, rows: dict[str, list[str]], lists: Any, clock: Clock) -> int:
-    planned = args.steps or math.ceil(args.epochs * math.ceil(count_questions(args.data) / args.batch_size))
+def plan(args: argparse.Namespace, test: Beir, rows: dict[str, list[str]], clock: Clock) -> dict[str, int]:
+    """Steps of the bi-encoder and of the cross-encoder."""
+    questions = count_questions(args.data)
+    encoder = args.steps or math.ceil(args.encoder_epochs * math.ceil(questions / args.encoder_batch))
+    cross = args.steps or math.ceil(args.epochs * math.ceil(questions / args.batch_size))
     if args.minutes is None:
-        return planned
+        return {"encoder": encoder, "cross": cross}
     with clock.step("probe"):
-        probe = probe_data(args.data, args.out / "probe")
-        quick = {"out": args.out / "probe-model", "overwrite": True, "dev_queries": 16, "negatives": "random"}
-        each = seconds_per_step(lambda n: train_pairs(args, probe, n, eval_every=n, **quick))
+        probe, models = probe_data(args.data, args.out / "probe"), args.out / "probes"
+        quick = {"overwrite": True, "dev_queries": 16, "negatives": "random"}
+        times = [
+            seconds_per_step(partial(train_bi_encoder, args, probe, out=models / "encoder", **quick)),
+            seconds_per_step(partial(train_pairs, args, probe, out=models / "cross-encoder", **quick)),
+        ]
         texts = [query.text for query in test.queries[:100]], [item.content for item in test.items]
         speed = pairs_per_second(as_scorer(args.cross_encoder, **LIMITS), *texts)
-    pairs = sum(map(len, rows.values())) * len(test.items) + 2 * len(lists["positions"])
-    spare = 40  # seconds: to load models, mine negatives, evaluate, write
-    steps = affordable(planned, clock.left() - pairs / speed - spare, each)
-    clock.say(f"{1000 * each:.0f} ms a step, {speed:,.0f} pairs/s, so {pairs / speed:.0f} s of scoring")
-    clock.say(f"{steps} of {planned} steps for the cross-encoder")
+    lists = 2 * len(test.queries) * 2.5 * DEPTH  # what the five first stages find has much in common
+    scoring = (sum(map(len, rows.values())) * len(test.items) + lists) / speed
+    steps = share_out(clock.left() - scoring - SPARE, Training(encoder, times[0]), Training(cross, times[1]))
+    clock.say(f"seconds a step {times}, {speed:,.0f} pairs/s, so {scoring:.0f} s of scoring")
+    clock.say(
+        f"{steps['encoder']} of {encoder} steps for the bi-encoder, {steps['cross']} of {cross} for the other"
+    )
     return steps
 
 
