@@ -63,7 +63,7 @@ def folder(tmp_path, monkeypatch):
 def index(folder, capsys):
     """The index of the items, by a scorer of the user's own."""
     scorer = "python:my_scorers:words"
-    assert main(["index", "items.jsonl", "--out", "small.index", "--scorer", scorer]) == 0
+    assert main(["index", "items.jsonl", "--out", "small.index", "--scorer", scorer, "--encoder", "none"]) == 0
     capsys.readouterr()
     return "small.index"
 

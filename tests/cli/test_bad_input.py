@@ -106,8 +106,8 @@ def test_an_index_of_something_else_names_the_flag(fails, index, folder):
 
 
 def test_another_scorer_names_the_flag(fails, run, index):
-    assert "--other-models" in fails("search", index, "flood", "--scorer", "overlap")
-    assert run("search", index, "flood", "--scorer", "overlap", "--other-models")[0] == 0
+    assert "--other-models" in fails("search", index, "flood", "--scorer", "crosscut-tiny")
+    assert run("search", index, "flood", "--scorer", "crosscut-tiny", "--other-models")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,6 @@ def test_a_scorer_that_fails(fails, folder, function, message):
 )
 def test_a_scorer_that_cannot_be_found(fails, folder, name, message):
     assert message in fails("index", "items.jsonl", "--out", "x", "--scorer", name)
-
-
-def test_no_scorer_names_the_alternatives(fails, folder):
-    message = fails("index", "items.jsonl", "--out", "x")
-    assert "--scorer cross-encoder/" in message and "--scorer overlap" in message
 
 
 def test_a_module_that_is_gone_when_the_index_is_searched(fails, index, folder, monkeypatch):

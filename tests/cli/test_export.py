@@ -77,8 +77,7 @@ def test_an_encoder(folder, model, run):
     status, out, _ = run("export", "bi-encoder", "--out", "fast.encoder")
     assert status == 0
     assert re.fullmatch(r"fast\.encoder: encoder, onnx, fp32, 0\.\d MB\n", out)
-    scorer = ["--scorer", "overlap"]
-    assert run("index", "items.jsonl", "--out", "x.index", *scorer, "--encoder", "fast.encoder")[0] == 0
+    assert run("index", "items.jsonl", "--out", "x.index", "--encoder", "fast.encoder")[0] == 0
     assert json.loads((folder / "x.index" / "index.json").read_text())["encoder"]["name"].endswith("/fast.encoder")
     search = ["search", "x.index", "flood damage", "-k", 3, "--budget", 10, "--json"]
     status, out, _ = run(*search)

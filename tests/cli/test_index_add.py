@@ -59,12 +59,12 @@ def test_anchor_queries_alone(run, built, folder):
 def test_the_models_are_those_of_the_index(run, folder):
     (folder / "few.txt").write_text("one\ntwo\n")
     (folder / "more.txt").write_text("one\ntwo\nthree\n")
-    assert run("index", "few.txt", "--out", "x", "--scorer", "overlap")[0] == 0
+    assert run("index", "few.txt", "--out", "x")[0] == 0
     assert run("index", "more.txt", "--out", "x", "--add")[0] == 0
     (folder / "more.txt").write_text("one\ntwo\nthree\nfour\n")
     for flag in ("--dry-run", "--json"):
         status, _, err = run("index", "more.txt", "--out", "x", "--add", *SCORER, flag)
-        assert status == 2 and "the index was built with scorer 'python:crosscut.scorers.overlap:overlap'" in err
+        assert status == 2 and "the index was built with scorer 'crosscut-tiny'" in err
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,7 @@ def test_a_dry_run_says_what_it_would_take_and_makes_nothing(run, folder):
 
 def test_a_dry_run_for_several_workers(run, folder):
     command = ["index", "items.jsonl", "--out", "x", *SCORER, "--anchor-queries", "queries.txt", "--dry-run"]
+    command += ["--encoder", "none"]
     workers = ["--executor", "processes", "--workers", 4]
     assert ", with 4 workers " in run(*command, *workers)[1]
     cost = json.loads(run(*command, *workers, "--json")[1])

@@ -18,15 +18,16 @@ def crosscut(*argv, input=""):
 
 def test_stdin_to_index_to_stdin_to_run_to_eval(folder):
     items = (folder / "items.jsonl").read_text()
-    built = crosscut("index", "-", "--out", "x", "--scorer", "overlap", input=items)
-    assert (built.returncode, built.stderr.count("hint:")) == (0, 2)
+    scorer = ["--scorer", "python:my_scorers:words"]
+    built = crosscut("index", "-", "--out", "x", *scorer, input=items)
+    assert (built.returncode, built.stderr.count("hint:")) == (0, 1)
     queries = '{"id": "q1", "text": "policy 7"}\n'
-    found = crosscut("search", "x", "-", "-k", 3, "--budget", 20, "--format", "trec", input=queries)
+    found = crosscut("search", "x", "-", "-k", 3, "--budget", 20, "--format", "trec", *scorer, input=queries)
     assert found.stdout.startswith("q1 Q0 a7 1 ") and found.stderr == ""
     (folder / "qrels").write_text("q1 0 a7 1\n")
     measured = crosscut("eval", "-", "--qrels", "qrels", "--json", input=found.stdout)
     assert json.loads(measured.stdout)[0]["measures"]["RR@10"] == 1.0
-    reranked = crosscut("rerank", "policy 7", "--items", "-", "--scorer", "overlap", "--json", input=items)
+    reranked = crosscut("rerank", "policy 7", "--items", "-", "--json", *scorer, input=items)
     assert json.loads(reranked.stdout)["hits"][0]["id"] == "a7"
 
 
@@ -38,7 +39,7 @@ def test_help_needs_neither_numpy_nor_torch():
 
 
 def test_a_reader_that_leaves_early_is_no_error(folder):
-    crosscut("index", "items.jsonl", "--out", "x", "--scorer", "overlap")
+    crosscut("index", "items.jsonl", "--out", "x")
     ask = subprocess.Popen(
         [*COMMAND, "search", "x", "policy", "-k", "40", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -50,14 +51,14 @@ def test_a_reader_that_leaves_early_is_no_error(folder):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_told_in_one_line(folder):
     with open("/dev/full", "w") as full:
-        command = [*COMMAND, "rerank", "policy", "--items", "items.jsonl", "--scorer", "overlap"]
+        command = [*COMMAND, "rerank", "policy", "--items", "items.jsonl"]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200)
     assert ended.returncode == 2
     assert ended.stderr.startswith("crosscut: error: ") and ended.stderr.count("\n") == 1
 
 
 def test_data_is_utf8_whatever_the_terminal(folder):
-    command = [*COMMAND, "rerank", "flööd", "--items", "items.jsonl", "--scorer", "overlap", "--json"]
+    command = [*COMMAND, "rerank", "flööd", "--items", "items.jsonl", "--json"]
     ended = subprocess.run(
         command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=200
     )
@@ -133,9 +134,9 @@ def _ends(group):
 
 
 def test_flags_of_another_executor(folder):
-    ended = crosscut("index", "items.jsonl", "--out", "x", "--scorer", "overlap", "--workers", "2")
+    ended = crosscut("index", "items.jsonl", "--out", "x", "--workers", "2")
     assert ended.returncode == 2
     assert ended.stderr == "crosscut: error: the executor 'local' has no option workers\n"
-    ended = crosscut("index", "items.jsonl", "--out", "x", "--scorer", "overlap", "--executor", "slurm")
+    ended = crosscut("index", "items.jsonl", "--out", "x", "--executor", "slurm")
     assert ended.returncode == 2 and "invalid choice: 'slurm'" in ended.stderr
     assert not (folder / "x").exists()

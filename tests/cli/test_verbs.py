@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from crosscut.data import read_run
-from crosscut.data.docstrings import read_docstrings
 from crosscut.search import METHODS
 from crosscut.search.loop import SELECTIONS
 from crosscut.search.problem import FIRST_STAGES
@@ -35,7 +34,7 @@ def test_version(run):
 
 
 def test_index_says_what_it_built_and_what_would_help(run, folder):
-    status, out, err = run("index", "items.jsonl", "--out", "new.index", *SCORER)
+    status, out, err = run("index", "items.jsonl", "--out", "new.index", *SCORER, "--encoder", "none")
     assert status == 0
     assert "new.index: 40 items, 0 anchor queries; 0 calls" in out
     assert "no anchor queries" in err and "no encoder" in err
@@ -60,11 +59,14 @@ def test_a_second_index_command_calls_nothing(run, folder):
     assert json.loads(run(*command)[1])["calls"] == 0
 
 
-def test_an_index_runs_no_code_but_crosscuts_own_without_being_told(run, index, folder):
+def test_an_index_runs_no_code_without_being_told(run, index, folder):
     status, _, err = run("search", index, "policy 7", trust=False)
     assert status == 2 and "give --scorer python:my_scorers:words if you trust that code" in err
-    assert run("index", "items.jsonl", "--out", "own", "--scorer", "overlap")[0] == 0
-    assert run("search", "own", "policy 7")[0] == 0
+    vectors = ["--encoder", "python:my_scorers:model"]
+    assert run("index", "items.jsonl", "--out", "own", *vectors)[0] == 0
+    status, _, err = run("search", "own", "policy 7")
+    assert status == 2 and "give --encoder python:my_scorers:model if you trust that code" in err
+    assert run("search", "own", "policy 7", *vectors)[0] == 0
 
 
 def test_search_as_json(run, index):
@@ -117,7 +119,7 @@ def test_search_prints_a_table_no_wider_than_the_terminal(run, index, monkeypatc
 
 def test_control_characters_of_an_item_do_not_reach_the_terminal(run, folder):
     (folder / "evil.jsonl").write_text(json.dumps({"id": "a", "text": "one\u001b[2Jtwo\nthree"}) + "\n")
-    _, out, _ = run("rerank", "one", "--items", "evil.jsonl", "--scorer", "overlap")
+    _, out, _ = run("rerank", "one", "--items", "evil.jsonl")
     assert "\u001b" not in out and "two three" in out
 
 
@@ -206,16 +208,6 @@ def test_bench_matrix_as_a_table_with_settings(run, matrix):
         ["rerank", "5", "20", "10"],
         ["crosscut", "5", "20", "10"],
     ]
-
-
-def test_demo_builds_once_and_compares(run, folder, monkeypatch):
-    monkeypatch.setattr(read_docstrings, "__defaults__", ("csv json subprocess shutil",))
-    status, out, _ = run("demo")
-    assert status == 0
-    assert "stand-in" in out and "calls made" in out and "subprocess.check_output" in out
-    assert [line.split()[0] for line in out.splitlines() if line.endswith("%")] == ["rerank", "crosscut"]
-    assert "all of it was there" in run("demo")[1]
-    assert (folder / "demo.index" / "index.json").is_file()
 
 
 @pytest.mark.models

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 def bare(texts=("one two", "two three", "three four"), scorer=None, **settings):
     """No anchors and no encoder."""
-    return Index.build(texts, scorer=scorer or Words().scorer(), **settings)
+    return Index.build(texts, scorer=scorer or Words().scorer(), encoder=False, **settings)
 
 
 # Searching
@@ -298,7 +298,7 @@ def test_an_index_outlives_a_scorer_that_raises_in_the_middle():
             raise RuntimeError("out of memory")
         return words(query, texts)
 
-    index = Index.build(ITEMS, scorer=score, anchor_queries=ANCHORS)
+    index = Index.build(ITEMS, scorer=score, encoder=False, anchor_queries=ANCHORS)
     before = index.search(QUERY, budget=20)
     words.pairs.clear()
     failing["now"] = True
@@ -361,7 +361,7 @@ def test_one_item_and_items_without_words():
 @pytest.mark.parametrize("method", ["exact", "rerank", "anncur", "adacur", "itemcur", "fixeditem", "crosscut"])
 def test_neither_encoder_nor_words(method):
     words = Words()
-    index = make(words, encoder=None, lexical=None)
+    index = make(words, encoder=False, lexical=None)
     assert found(index.search(QUERY, k=60, budget=60, method=method)) == best(QUERY)
     assert index.search(QUERY, budget=10, method=method).calls == (60 if method == "exact" else 10)
     for first in ("encoder", "lexical", "rrf"):
@@ -371,7 +371,7 @@ def test_neither_encoder_nor_words(method):
 
 @pytest.mark.parametrize("method", ["exact", "rerank", "crosscut"])
 def test_nothing_but_items(method):
-    result = make(Words(), anchor_queries=(), encoder=None, lexical=None).search(QUERY, k=60, method=method)
+    result = make(Words(), anchor_queries=(), encoder=False, lexical=None).search(QUERY, k=60, method=method)
     assert found(result) == best(QUERY)
 
 

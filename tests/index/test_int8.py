@@ -121,7 +121,12 @@ def test_an_index_in_memory_and_on_disk_find_the_same(tmp_path):
         return [len(set(query.split()) & set(text.split())) + len(text) / 100 for text in texts]
 
     texts = [f"number {n} of {n % 7} and {n % 5}" for n in range(50)]
-    settings = {"scorer": overlap, "anchor_queries": [f"number {n}" for n in range(12)], "store": "int8"}
+    settings = {
+        "scorer": overlap,
+        "anchor_queries": [f"number {n}" for n in range(12)],
+        "store": "int8",
+        "encoder": False,
+    }
     kept = Index.build(texts, path=tmp_path / "x", **settings)
     again = Index.load(tmp_path / "x", scorer=overlap)
     for method in ("crosscut", "adacur"):

@@ -21,7 +21,7 @@ shared_words.asked = []
 
 def test_an_entity_stands_as_a_mention_of_itself():
     shared_words.asked = []
-    index = Index.build(map(as_entity, ENTITIES), scorer=shared_words, anchor_items=3)
+    index = Index.build(map(as_entity, ENTITIES), scorer=shared_words, encoder=False, anchor_items=3)
     asked = sorted(set(shared_words.asked))
     assert len(asked) == 3
     for query in asked:
@@ -34,7 +34,7 @@ def test_an_entity_stands_as_a_mention_of_itself():
 
 def test_another_item_stands_as_it_is():
     shared_words.asked = []
-    Index.build(ENTITIES, scorer=shared_words, anchor_items=2)
+    Index.build(ENTITIES, scorer=shared_words, encoder=False, anchor_items=2)
     assert set(shared_words.asked) <= {item.content for item in ENTITIES}
 
 
@@ -42,8 +42,10 @@ def test_entities_from_the_shell(tmp_path, capsys):
     lines = [json.dumps({"id": item.id, "title": item.title, "text": item.text}) for item in ENTITIES]
     (tmp_path / "rooms.jsonl").write_text("\n".join(lines))
     out = tmp_path / "rooms.index"
-    given = ["--scorer", "overlap", "--anchor-items", "4", "--entities"]
+    scorer = ["--scorer", "python:test_item_anchors:shared_words"]
+    given = [*scorer, "--anchor-items", "4", "--entities"]
     assert main(["index", str(tmp_path / "rooms.jsonl"), "--out", str(out), *given]) == 0
     capsys.readouterr()
-    assert main(["search", str(out), "Room 5", "--method", "fixeditem", "-k", "2", "--budget", "8", "--json"]) == 0
+    ask = ["search", str(out), "Room 5", "--method", "fixeditem", "-k", "2", "--budget", "8", "--json", *scorer]
+    assert main(ask) == 0
     assert "Room 5 [ENT] number 5 of the house" in capsys.readouterr().out

@@ -213,7 +213,7 @@ def test_files_that_are_not_as_they_were(copy, backend):
     with pytest.raises(CrosscutError, match=f"the file {model} is damaged or was changed: export the model again"):
         as_scorer(copy)
     model.unlink()
-    with pytest.raises(CrosscutError, match=f"the exported model {copy} lacks its file {model.name}: export it"):
+    with pytest.raises(CrosscutError, match=f"the exported model {copy} lacks its file {model.name}: export the"):
         as_scorer(copy)
 
 

@@ -19,7 +19,7 @@ with a small budget of model calls per query. `crosscut VERB --help` explains ea
 EXAMPLES = """\
 examples:
   crosscut demo
-  crosscut index faq.jsonl --out faq.index --scorer cross-encoder/ms-marco-MiniLM-L6-v2
+  crosscut index faq.jsonl --out faq.index
   crosscut search faq.index "does my policy cover floods?" -k 10 --budget 200
 """
 

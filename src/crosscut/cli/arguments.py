@@ -10,12 +10,12 @@ Verbs: TypeAlias = Any  # what `add_subparsers` returns; argparse has no public 
 
 ITEMS = "a .jsonl, .csv, .tsv or .txt file (each also with .gz), a BEIR or ZESHEL folder, or - for stdin"
 ENCODER = (
-    "a name on the Hugging Face hub, a folder (a model's, or one that `crosscut export` wrote), or "
+    "crosscut-tiny, a name on the Hugging Face hub, a folder (a model's, or one that `crosscut export` wrote), or "
     "python:module:attribute (an object of yours)"
 )
 SCORER = (
-    "a name on the Hugging Face hub, a folder (a model's, or one that `crosscut export` wrote), tei:URL or "
-    "cohere:MODEL (a rerank server), or python:module:function (a function or an object of yours)"
+    "crosscut-tiny, a name on the Hugging Face hub, a folder (a model's, or one that `crosscut export` wrote), "
+    "tei:URL or cohere:MODEL (a rerank server), or python:module:function (a function or an object of yours)"
 )
 
 

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 ABOUT = """\
 Make an index of items. Every anchor query is scored against every item now, which makes every later
-search better; an encoder adds a vector for each item. Both are optional. A build that was stopped
-continues where it was when the same command is run again. --add brings more items or anchor queries
-to a finished index, and scores only what is new.
+search better; the encoder adds a vector for each item. Models that are not named are crosscut-tiny,
+which comes with crosscut. A build that was stopped continues where it was when the same command is
+run again. --add brings more items or anchor queries to a finished index, and scores only what is new.
 """
 EXAMPLES = """\
 examples:
+  crosscut index faq.jsonl --out faq.index
   crosscut index faq.jsonl --out faq.index --scorer cross-encoder/ms-marco-MiniLM-L6-v2
   crosscut index scifact/ --out scifact.index --scorer ./my-model \\
       --encoder sentence-transformers/all-MiniLM-L6-v2 --anchor-queries scifact/ --anchors 200
@@ -37,6 +38,8 @@ examples:
       --executor ray --address 10.0.0.1:6379
   cat lines.txt | crosscut index - --out lines.index --scorer python:my_module:my_function
 """
+
+NO_ENCODER = "none"
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -49,9 +52,9 @@ def add_parser(verbs: Verbs) -> None:
         help="hand the items to the models as models of entity linking read them: title [ENT] text",
     )
     add("--out", required=True, metavar="FOLDER", help="the folder to keep the index in")
-    add("--scorer", metavar="MODEL", help=f"the cross-encoder: {SCORER}; `overlap` counts words in common")
+    add("--scorer", metavar="MODEL", help=f"the cross-encoder: {SCORER} (default: crosscut-tiny)")
     add_scorer_option(parser)
-    add("--encoder", metavar="MODEL", help=f"a bi-encoder: {ENCODER} (default: none)")
+    add("--encoder", metavar="MODEL", help=f"a bi-encoder: {ENCODER}, or none (default: crosscut-tiny)")
     add(
         "--anchor-queries",
         metavar="FILE",
@@ -197,11 +200,11 @@ def _models(args: argparse.Namespace, store: Store | None) -> tuple[Scorer, Enco
     from crosscut.cli.models import index_scorer, load_encoder, load_scorer, stored_name
 
     if store is None:
-        scorer, encoder = load_scorer(args.scorer, args.scorer_option), args.encoder
-    else:
-        scorer = index_scorer(store.manifest, args.scorer, args.scorer_option)
-        encoder = args.encoder or stored_name("encoder", store.manifest)
-    return scorer, None if encoder is None else load_encoder(encoder)
+        scorer = load_scorer(args.scorer, args.scorer_option)
+        return scorer, None if args.encoder == NO_ENCODER else load_encoder(args.encoder)
+    scorer = index_scorer(store.manifest, args.scorer, args.scorer_option)
+    encoder = args.encoder or stored_name("encoder", store.manifest)
+    return scorer, None if encoder in (None, NO_ENCODER) else load_encoder(encoder)
 
 
 def _build(
@@ -218,7 +221,7 @@ def _build(
         items,
         scorer=scorer,
         anchor_queries=queries,
-        encoder=encoder,
+        encoder=False if encoder is None else encoder,
         path=args.out,
         lexical=None if args.lexical == "none" else args.lexical or "bm25",
         anchor_items=args.anchor_items or 0,
@@ -310,7 +313,7 @@ def _hints(built: dict[str, Any]) -> list[str]:
         )
     if not built["encoder"]:
         hints.append(
-            "no encoder: items that share no word with a query are hard to find; "
-            "add one with --encoder sentence-transformers/all-MiniLM-L6-v2"
+            "no encoder: items that share no word with a query are hard to find; leave --encoder out to use the "
+            "one that comes with crosscut"
         )
     return hints

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 PYTHON = "python:"
 LARGEST = 2_000_000_000  # of numbers in options: libraries count in 32 bits
-BUILT_IN = {"overlap": "python:crosscut.scorers.overlap:overlap"}
 
 
 def load_scorer(
@@ -28,17 +27,13 @@ def load_scorer(
 
     `options` are those of --scorer-option; what an index was `built_with` holds where they say nothing.
 
-    >>> load_scorer("overlap").name
-    'python:crosscut.scorers.overlap:overlap'
+    >>> load_scorer(None).name
+    'crosscut-tiny'
     """
     from crosscut.scorers import Scorer, option_types, scorer_again
+    from crosscut.scorers.exported import TINY
 
-    if name is None:
-        raise CrosscutError(
-            "no scorer is given, and the model that comes with crosscut is for a later release: name one, such as "
-            "--scorer cross-encoder/ms-marco-MiniLM-L6-v2, or --scorer overlap (words in common) to try things out"
-        )
-    name = BUILT_IN.get(name, name)
+    name = TINY if name is None else name
     model = _import(name) if name.startswith(PYTHON) else _findable(name)
     # A ready scorer has a name of its own.
     named = {"name": name} if name.startswith(PYTHON) and not isinstance(model, Scorer) else {}
@@ -69,7 +64,7 @@ def typed_options(options: Sequence[str], types: Mapping[str, Any]) -> dict[str,
     return made
 
 
-def load_encoder(name: str) -> Encoder:
+def load_encoder(name: str | None) -> Encoder:
     """The encoder that `--encoder` names.
 
     >>> load_encoder("python:json:dumps")
@@ -78,8 +73,8 @@ def load_encoder(name: str) -> Encoder:
     """
     from crosscut.encoders import Encoder, ModelEncoder, as_encoder
 
-    if not name.startswith(PYTHON):
-        return as_encoder(_findable(name))
+    if name is None or not name.startswith(PYTHON):
+        return as_encoder(name and _findable(name))
     model = _import(name)
     if isinstance(model, Encoder):
         return model
@@ -94,7 +89,7 @@ def stored_name(kind: str, manifest: Manifest) -> str | None:
     if model is None:
         return None
     if model.name.startswith(PYTHON):
-        return _own(kind, model.name)
+        raise _untrusted(kind, model.name)
     if kind not in manifest.extra.get("by_name", [kind]):
         raise CrosscutError(
             f"the index was built with {kind} {model.name!r}, an object of the program that built it: "
@@ -127,7 +122,7 @@ def open_index(
     # Other names are resolved by the index itself, when it comes to need the model.
     by_us = scorer or options or (manifest.scorer and manifest.scorer.name.startswith(PYTHON))
     if encoder is None and manifest.encoder and manifest.encoder.name.startswith(PYTHON):
-        encoder = _own("encoder", manifest.encoder.name)
+        raise _untrusted("encoder", manifest.encoder.name)
     return Index.load(
         folder,
         scorer=index_scorer(manifest, scorer, options, other_models) if by_us else None,
@@ -136,19 +131,18 @@ def open_index(
     )
 
 
-def _own(kind: str, name: str) -> str:
-    """A Python name that an index may bring along: only crosscut's own code runs without being asked for."""
-    if not name.startswith(f"{PYTHON}crosscut."):
-        raise CrosscutError(
-            f"the index was built with the {kind} {name}: give --{kind} {name} if you trust that code, "
-            "for an index does not run code by itself"
-        )
-    return name
+def _untrusted(kind: str, name: str) -> CrosscutError:
+    return CrosscutError(
+        f"the index was built with the {kind} {name}: give --{kind} {name} if you trust that code, "
+        "for an index does not run code by itself"
+    )
 
 
 def _findable(name: str) -> str:
     """A folder by its full path, so that an index finds its model from wherever it is searched."""
-    return str(Path(name).resolve()) if Path(name).is_dir() else name
+    from crosscut.scorers.exported import TINY
+
+    return str(Path(name).resolve()) if name != TINY and Path(name).is_dir() else name
 
 
 def _import(name: str) -> Any:

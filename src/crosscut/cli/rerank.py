@@ -19,8 +19,9 @@ one call of the scorer. For more than a few hundred items, build an index and se
 """
 EXAMPLES = """\
 examples:
+  crosscut rerank "does my policy cover floods?" --items faq.jsonl
   crosscut rerank "does my policy cover floods?" --items faq.jsonl --scorer cross-encoder/ms-marco-MiniLM-L6-v2
-  cat lines.txt | crosscut rerank "floods" --items - --scorer overlap -k 3 --json
+  cat lines.txt | crosscut rerank "floods" --items - -k 3 --json
 """
 BATCH = 256
 
@@ -30,7 +31,7 @@ def add_parser(verbs: Verbs) -> None:
     add = parser.add_argument
     add("query", metavar="QUERY", help="what to ask")
     add("--items", required=True, metavar="FILE", help=ITEMS)
-    add("--scorer", metavar="MODEL", help=f"the cross-encoder: {SCORER}; `overlap` counts words in common")
+    add("--scorer", metavar="MODEL", help=f"the cross-encoder: {SCORER} (default: crosscut-tiny)")
     add_scorer_option(parser)
     add("-k", type=at_least(1), default=10, metavar="K", help="how many to show (default: %(default)s)")
     add_output_flags(parser)

@@ -16,14 +16,25 @@ from crosscut.types import Item
 SHORTEST = 40  # characters; shorter docstrings say little more than the name
 
 MODULES = """
-    abc argparse array ast asyncio base64 bisect builtins calendar cmath cmd codecs collections colorsys
-    concurrent.futures configparser contextlib copy csv ctypes datetime decimal difflib email.message enum
-    fileinput fnmatch fractions functools getpass glob gzip hashlib heapq html http.client inspect io ipaddress
-    itertools json locale logging math mimetypes multiprocessing operator os os.path pathlib pprint queue random
-    re sched secrets shelve shlex shutil signal smtplib socket sqlite3 statistics string struct subprocess tarfile
-    tempfile textwrap threading time timeit tokenize traceback types typing unicodedata unittest urllib.parse
-    urllib.request uuid weakref webbrowser xml.etree.ElementTree zipfile zlib
+    abc argparse array ast asyncio base64 bdb binascii bisect builtins bz2 calendar cmath cmd code codecs
+    collections colorsys compileall concurrent.futures configparser contextlib contextvars copy csv ctypes
+    dataclasses datetime dbm decimal difflib dis doctest email email.generator email.header email.message
+    email.parser email.policy email.utils enum errno faulthandler filecmp fileinput fnmatch fractions ftplib
+    functools gc getopt getpass gettext glob graphlib gzip hashlib heapq hmac html html.parser http http.client
+    http.cookiejar http.cookies http.server imaplib importlib importlib.abc importlib.machinery
+    importlib.metadata importlib.resources importlib.util inspect io ipaddress itertools json json.decoder
+    json.encoder keyword linecache locale logging logging.config logging.handlers lzma mailbox marshal math
+    mimetypes mmap multiprocessing multiprocessing.connection multiprocessing.managers multiprocessing.pool
+    netrc numbers operator optparse os os.path pathlib pdb pickle pkgutil platform plistlib poplib pprint
+    profile pstats queue quopri random re reprlib runpy sched secrets select selectors shelve shlex shutil
+    signal smtplib socket socketserver sqlite3 ssl stat statistics string struct subprocess symtable sys
+    sysconfig tarfile tempfile textwrap threading time timeit token tokenize tomllib trace traceback tracemalloc
+    types typing unicodedata unittest unittest.mock urllib.error urllib.parse urllib.request
+    urllib.robotparser uuid venv warnings wave weakref webbrowser wsgiref.handlers wsgiref.headers
+    wsgiref.simple_server wsgiref.util xml.dom.minidom xml.etree.ElementTree xml.sax xml.sax.handler
+    xml.sax.saxutils xmlrpc.client xmlrpc.server zipapp zipfile zipimport zlib zoneinfo
 """
+SYSTEMS = {"posix": "os", "nt": "os"}  # where `os` has its functions from
 
 
 def read_docstrings(modules: str = MODULES) -> list[Item]:
@@ -65,8 +76,8 @@ def _members(name: str, module: ModuleType) -> Iterator[tuple[str, Any]]:
     for attribute, thing in _public(module):
         if inspect.isclass(thing) or inspect.isroutine(thing):
             # Only what the module defines, be it in its C half (_csv for csv).
-            home = str(getattr(thing, "__module__", None) or name).lstrip("_")
-            if home.split(".")[0] != name.split(".")[0]:
+            home = str(getattr(thing, "__module__", None) or name).lstrip("_").split(".")[0]
+            if SYSTEMS.get(home, home) != name.split(".")[0]:
                 continue
             yield f"{name}.{attribute}", thing
             if inspect.isclass(thing):

@@ -47,7 +47,7 @@ class Index:
         cls,
         items: Iterable[Item | str | Mapping[str, Any]],
         *,
-        scorer: Any,
+        scorer: Any = None,
         anchor_queries: Iterable[Query | str] = (),
         encoder: Any = None,
         path: str | Path | None = None,
@@ -64,20 +64,21 @@ class Index:
 
         scorer: a model name or folder, an object with `.predict(pairs)`, or a function f(query, texts) ->
         scores. anchor_queries: scored against every item now (k_q × N calls), to make every search better.
-        encoder: a model name or folder, or an object with `.encode(texts)`. path: a folder to keep the index
+        encoder: a model name or folder, or an object with `.encode(texts)`; False for none. Where scorer or
+        encoder is not given, it is crosscut-tiny, which comes with crosscut. path: a folder to keep the index
         in; the same call continues a build that was stopped. lexical: "bm25", "tfidf" or None. anchor_items:
         how many items to score against every item, for the methods itemcur and fixeditem. store: "float16", or
         "int8" for half of the bytes on disk. executor: where scores are computed: "local", "processes", "ray",
         or an Executor.
 
-        >>> len(Index.build(["one", "two"], scorer=lambda query, texts: [0.0 for _ in texts]))
+        >>> len(Index.build(["one", "two"]))
         2
         """
         if lexical is not None and lexical not in LEXICAL:
             raise CrosscutError(
                 f"unknown lexical weighting {lexical!r}: choose from {', '.join(LEXICAL)}, or None"
             )
-        scorer, encoder = as_scorer(scorer), None if encoder is None else as_encoder(encoder)
+        scorer, encoder = as_scorer(scorer), None if encoder is False else as_encoder(encoder)
         by_name = [kind for kind, model in (("scorer", scorer), ("encoder", encoder)) if _has_name(model)]
         extra = {"lexical": lexical, "by_name": by_name}
         made = build(

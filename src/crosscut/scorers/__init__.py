@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.exported import ExportedScorer, is_exported
+from crosscut.scorers.exported import TINY, ExportedScorer, is_exported
 from crosscut.scorers.function import FunctionScorer
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.scorers.predict import PredictScorer
@@ -43,12 +43,17 @@ _BACKENDS: list[tuple[Callable[[Any], bool], type[Scorer]]] = [
 ]
 
 
-def as_scorer(obj: Any, **options: Any) -> Scorer:
+def as_scorer(obj: Any = None, **options: Any) -> Scorer:
     """Make a scorer of what the caller has; `options` are those of the backend that takes it.
+
+    None is crosscut-tiny, the model that comes with crosscut.
 
     >>> as_scorer(lambda query, texts: [len(text) for text in texts], name="length").name
     'length'
+    >>> as_scorer(item_tokens=64).name
+    'crosscut-tiny'
     """
+    obj = TINY if obj is None else obj
     if isinstance(obj, Scorer):
         if options:
             raise CrosscutError(f"a ready scorer takes no options, but got {', '.join(options)}")
@@ -78,7 +83,7 @@ def option_types(obj: Any) -> dict[str, Any]:
     """
     if isinstance(obj, Scorer):
         return {}
-    backend = _backend(obj)
+    backend = _backend(TINY if obj is None else obj)
     types = get_type_hints(backend.__init__)
     return {name: types.get(name, str) for name in list(inspect.signature(backend).parameters)[1:]}
 

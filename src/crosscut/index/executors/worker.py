@@ -35,8 +35,7 @@ class Worker:
     """Carries a scorer to another process as what it was made of: names and options, not weights.
 
     >>> from crosscut.scorers import as_scorer
-    >>> from crosscut.scorers.overlap import overlap
-    >>> worker = Worker.of(as_scorer(overlap))
+    >>> worker = Worker.of(as_scorer("crosscut-tiny"))
     >>> worker.greet()
     Answer(scores=None, error='', calls=0, truncated=0)
     >>> worker.score(["fire"], ["fire", "flood"]).calls

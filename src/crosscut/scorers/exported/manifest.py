@@ -60,32 +60,34 @@ class Manifest:
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """The manifest in the file `path`; the files beside it are checked against it."""
-        manifest, folder = cls.parse(path), path.parent
+        folder = path.parent
+        again = "install crosscut again" if folder == TINY_FOLDER else "export the model again"
+        manifest = cls.parse(path, again)
         for name, expected in manifest.files.items():
             if not (folder / name).is_file():
-                raise CrosscutError(f"the exported model {folder} lacks its file {name}: export it again")
+                raise CrosscutError(f"the exported model {folder} lacks its file {name}: {again}")
             if file_digest(folder / name) != expected:
-                raise CrosscutError(f"the file {folder / name} is damaged or was changed: export the model again")
+                raise CrosscutError(f"the file {folder / name} is damaged or was changed: {again}")
         return manifest
 
     @classmethod
-    def parse(cls, path: Path) -> Manifest:
-        """The manifest in the file `path`."""
+    def parse(cls, path: Path, again: str = "export the model again") -> Manifest:
+        """The manifest in the file `path`; `again` is what to do if it is not fit."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise CrosscutError(f"cannot read {path} ({type(error).__name__}): export the model again") from error
+            raise CrosscutError(f"cannot read {path} ({type(error).__name__}): {again}") from error
         number = content.pop("format", None) if isinstance(content, dict) else None
         if number != FORMAT:
             raise CrosscutError(
                 f"{path} has format {number!r}, but this version of crosscut reads format {FORMAT}: "
-                "update crosscut, or export the model again"
+                f"update crosscut, or {again}"
             )
         content = _AT_FIRST | content
         wrong = [key for key, kind in _FIELDS.items() if not isinstance(content.get(key, ...), kind)]
         if wrong or content.keys() != _FIELDS.keys():
             named = ", ".join(wrong or sorted(content.keys() - _FIELDS.keys()))
-            raise CrosscutError(f"{path} is damaged (see {named}): export the model again")
+            raise CrosscutError(f"{path} is damaged (see {named}): {again}")
         for key, known in (("kind", get_args(Kind)), ("backend", BACKENDS)):
             if content[key] not in known:
                 raise CrosscutError(
@@ -116,7 +118,9 @@ def manifest_path(model: str | Path, kind: Kind) -> Path:
     >>> manifest_path("crosscut-tiny", "encoder").name
     'encoder.json'
     """
-    folder = TINY_FOLDER if model == TINY else Path(model_location(model))
+    if model == TINY:
+        return TINY_FOLDER / PAIR[kind]
+    folder = Path(model_location(model))
     return folder / (PAIR[kind] if (folder / PAIR[kind]).is_file() else MANIFEST)
 
 
