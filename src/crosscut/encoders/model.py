@@ -40,8 +40,13 @@ class ModelEncoder(Encoder):
         return self._digest
 
     def _encode(self, texts: Sequence[str], role: Role) -> Any:
-        method = self._methods[role]
-        return method(list(texts), **_options(method, getattr(self._model, "device", None)))
+        method, device = self._methods[role], getattr(self._model, "device", None)
+        if not _is_gpu(device):
+            return method(list(texts), **_options(method, device))
+        from crosscut.scorers.torch_models import any_shape
+
+        with any_shape():
+            return method(list(texts), **_options(method, device))
 
 
 def sentence_transformer(model: str | Path, device: str | None = None) -> ModelEncoder:
@@ -64,6 +69,10 @@ def sentence_transformer(model: str | Path, device: str | None = None) -> ModelE
     return encoder
 
 
+def _is_gpu(device: Any) -> bool:
+    return getattr(device, "type", None) == "cuda"
+
+
 def _options(method: Callable[..., Any], device: Any) -> dict[str, Any]:
     """No bar, and on a GPU batches that fill it, where the method knows of such things."""
     try:
@@ -71,6 +80,6 @@ def _options(method: Callable[..., Any], device: Any) -> dict[str, Any]:
     except (TypeError, ValueError):  # some compiled functions have no signature to look at
         return {}
     wanted: dict[str, Any] = {"show_progress_bar": False}
-    if getattr(device, "type", None) == "cuda":
+    if _is_gpu(device):
         wanted["batch_size"] = GPU_TEXTS
     return {name: value for name, value in wanted.items() if name in parameters}

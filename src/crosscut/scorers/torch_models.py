@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -313,3 +314,22 @@ def _positions(model: Any) -> int | None:
     padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
     # RoBERTa and its kin count positions from the padding index on, which costs as many places.
     return int(positions) - (0 if padding is None else padding + 1)
+
+
+@contextmanager
+def any_shape() -> Iterator[None]:
+    """Inside the block torch leaves cuDNN's attention alone, which it prefers on newer GPUs.
+
+    That makes a plan for every new shape of a batch, in more time than most batches take; texts of all lengths
+    are always new shapes. The kernels that remain need no plan.
+
+    >>> with any_shape():
+    ...     torch.backends.cuda.cudnn_sdp_enabled()
+    False
+    """
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

@@ -96,8 +96,10 @@ class TransformerScorer(Scorer):
     def _score(self, pairs: Sequence[Pair]) -> np.ndarray:
         import torch
 
+        from crosscut.scorers.torch_models import any_shape
+
         scores = np.empty(len(pairs), np.float32)
-        with self._lock, torch.inference_mode():
+        with self._lock, torch.inference_mode(), any_shape():
             # While the GPU works on one slab, the next is prepared: nothing waits for it before all is handed on.
             slabs = [
                 (slice(start, start + SLAB), *self._begin(pairs[start : start + SLAB]))

@@ -17,6 +17,7 @@ from transformers import PrinterCallback, Trainer, TrainerState, TrainingArgumen
 from transformers.trainer import TRAINER_STATE_NAME
 
 from crosscut.errors import CrosscutError
+from crosscut.scorers.torch_models import any_shape
 from crosscut.train import folder
 from crosscut.train.batches import Batch
 from crosscut.train.callbacks import Flow, Progress
@@ -123,7 +124,7 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
     if order.settings.compile:
         made.module.inner.compile(dynamic=True)
     trainer = TaskTrainer(made, arguments, order.progress)
-    with stopping(trainer):
+    with any_shape(), stopping(trainer):
         trainer.run(work)
     report = _report(trainer)
     if is_main:
