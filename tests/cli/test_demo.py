@@ -56,8 +56,11 @@ def test_the_truth_of_other_items_is_not_taken(run, small, monkeypatch):
     monkeypatch.setattr(read_docstrings, "__defaults__", ("csv json subprocess",))
     status, _, err = run("demo")
     assert status == 2 and "holds an index of something else" in err and "--overwrite" in err
-    status, out, _ = run("demo", "--overwrite")
-    assert status == 0 and "known from an earlier run" not in out
+    for content in (None, b"not a matrix"):
+        if content:
+            (small / "demo.truth.npz").write_bytes(content)
+        status, out, _ = run("demo", "--overwrite")
+        assert status == 0 and "known from an earlier run" not in out
 
 
 def test_ctrl_c_keeps_what_was_done(run, small, monkeypatch):
