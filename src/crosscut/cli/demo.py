@@ -34,9 +34,9 @@ examples:
 """
 FOLDER, TRUTH, PICTURE = "demo.index", "demo.truth.npz", "demo.svg"
 SHORTEST = 60  # characters of an item, unless its docstring is shorter
-ITEM_TOKENS = 48
+ITEM_TOKENS = 40
 QUESTIONS = [
-    "how do I merge two dictionaries",
+    "how do I delete a folder and all its files",
     "run a command and capture its output",
     "wait for a thread to end",
 ]
@@ -48,15 +48,12 @@ K = 10
 ANCHORS = """
     how do I read a text file line by line
     parse a date from a string
-    add a number of days to a date
     convert a dictionary to a json string
     sort a list by a key function
     remove duplicates from a list
-    count how often each word occurs
     replace all matches of a regular expression
     find files whose name matches a pattern
     copy a folder and all that is in it
-    create a folder if it does not exist
     run functions in parallel in several processes
     download the content of a url
     compute the sha256 hash of a file
@@ -64,7 +61,6 @@ ANCHORS = """
     log a message with a time stamp
     parse arguments of the command line
     unpack a zip archive into a folder
-    cache the result of a function
     wait until something happens in another thread
 """
 

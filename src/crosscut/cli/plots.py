@@ -18,23 +18,25 @@ LEFT, RIGHT, TOP, BOTTOM = 60, 20, 40, 50  # its margins
 def terminal_plot(curves: Curves, columns: int = 60, rows: int = 10) -> str:
     """The points of each curve, marked by the first letter of its name; where two meet, the first name shows.
 
-    >>> print(terminal_plot({"rerank": [(10, 0.2), (100, 0.8)], "crosscut": [(10, 0.4), (100, 1.0)]}, 20, 5))
+    >>> print(terminal_plot({"rerank": [(10, 0.53), (100, 0.8)], "crosscut": [(10, 0.6), (100, 1.0)]}, 20, 5))
     100 %|                   c
+     90 %|
      80 %|                   r
-     60 %|
-     40 %|c
-     20 %|r
-      0 %|--------------------
+     70 %|
+     60 %|c
+     50 %|r-------------------
           10               100  calls
           c crosscut, r rerank
     """
     calls = _calls(curves)
+    lowest = min(recall for curve in curves.values() for _, recall in curve)
+    room = max(1, math.ceil(10 * (1 - lowest) - 1e-9)) / 10  # from the last ten per cent below all points to 100
     grid = [[" "] * columns for _ in range(rows)] + [["-"] * columns]
     for name, curve in curves.items():
         for x, recall in curve:
-            row, column = grid[round((1 - recall) * rows)], round(_along(x, calls) * (columns - 1))
+            row, column = grid[round((1 - recall) / room * rows)], round(_along(x, calls) * (columns - 1))
             row[column] = name[0] if row[column] in " -" else row[column]
-    lines = [f"{100 - 100 * n / rows:3.0f} %|{''.join(row).rstrip()}" for n, row in enumerate(grid)]
+    lines = [f"{100 - 100 * room * n / rows:3.0f} %|{''.join(row).rstrip()}" for n, row in enumerate(grid)]
     axis = [" "] * columns
     for x in calls:
         start = max(0, round(_along(x, calls) * (columns - 1)) + 1 - len(str(x)))
