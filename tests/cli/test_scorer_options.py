@@ -21,7 +21,7 @@ MANIFEST = Path("cut.index/index.json")
 def built(folder, model, run):
     """An index whose scorer has options."""
     options = ["--scorer-option", "label=1", "--scorer-option", "item_tokens=4", "--scorer-option", "device=cpu"]
-    command = ["index", "items.jsonl", "--out", "cut.index", "--scorer", model, *options]
+    command = ["index", "items.jsonl", "--out", "cut.index", "--scorer", model, "--encoder", "none", *options]
     status, _, err = run(*command, "--anchor-queries", "queries.txt")
     assert status == 0
     assert "hint: 120 of 120 pairs were cut to the limit of 16 tokens and item_tokens=4: what came after" in err

@@ -139,7 +139,7 @@ def test_objects_with_predict(model):
 def test_what_is_accepted():
     ready = as_scorer(lengths)
     assert as_scorer(ready) is ready
-    for wrong in [None, 3, [lengths], Predicts]:
+    for wrong in [3, [lengths], Predicts]:
         with pytest.raises(CrosscutError, match=r"model name or folder.*\.predict\(pairs\).*f\(query, texts\)"):
             as_scorer(wrong)
 
