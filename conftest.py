@@ -1,6 +1,10 @@
-"""Modules whose packages are not installed have no doctests to run."""
+"""Modules whose packages are not installed have no doctests to run; tests hear Ctrl-C."""
 
+import signal
 from importlib.util import find_spec
+
+# A shell that runs this in the background ignores Ctrl-C, and every process that a test starts would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EXPORT = ["export/graph", "export/onnx", "export/openvino", "export/sources"]
 TRAIN = ["batches", "callbacks", "imitation", "pairs", "process", "students", "trainer", "vectors"]

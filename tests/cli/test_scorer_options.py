@@ -48,7 +48,8 @@ def test_options_that_change_no_score_are_free(built, run):
     plain = run("search", "cut.index", "flood damage", "--json")
     tuned = run("search", "cut.index", "flood damage", "--json", *options)
     assert (plain[0], tuned[0]) == (0, 0)
-    assert scores(tuned[1]) == pytest.approx(scores(plain[1]), abs=1e-4)
+    # Some items have the same text, and either may be among the hits.
+    assert sorted(scores(tuned[1]).values()) == pytest.approx(sorted(scores(plain[1]).values()), abs=1e-4)
 
 
 def test_the_model_may_be_named_again(built, model, run):
