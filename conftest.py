@@ -9,8 +9,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 EXPORT = ["export/graph", "export/onnx", "export/openvino", "export/sources"]
 TRAIN = ["batches", "callbacks", "imitation", "pairs", "process", "students", "trainer", "vectors"]
 TRAIN = [f"train/{module}" for module in TRAIN]
+COMPARE = [
+    "bi",
+    "cmc",
+    "comparer",
+    "deformer",
+    "layers",
+    "mix",
+    "model",
+    "poly",
+    "sum_of_max",
+    "text_encoder",
+    "together",
+]
+COMPARE = [f"compare/{module}" for module in COMPARE]
 NEEDS = {
-    "torch": ["scorers/packed", "scorers/torch_models", "scorers/kernels", *EXPORT, *TRAIN],
+    "torch": [*COMPARE, "scorers/packed", "scorers/torch_models", "scorers/kernels", *EXPORT, *TRAIN],
     "accelerate": TRAIN,
     "triton": ["scorers/kernels"],
     "onnxscript": EXPORT,
