@@ -160,6 +160,8 @@ examples:
     add("--sample", type=at_least(1), metavar="N", help="items of a query in a step (default: all; 16 for mse)")
     add("--scale", type=float, metavar="X", help="of the cosines in match and pair (default: 20)")
     add("--head", metavar="NAME", help="of the cross-encoder: cls (default), or emb: two marked vectors")
+    text = "mse: learn the teacher's hidden states as well, with this weight (default: its scores alone)"
+    add("--states", type=float, metavar="X", help=text)
     add_limits(parser)
     _finish(parser, _distil)
 

@@ -36,6 +36,7 @@ def distil(
     sample: int | None = None,
     scale: float | None = None,
     head: str | None = None,
+    states: float | None = None,
     query_tokens: int | None = None,
     item_tokens: int | None = None,
     max_length: int | None = None,
@@ -53,7 +54,9 @@ def distil(
     `depth` are kept. By default they are the first of the student as it begins (ADACUR B.2.2), or of bm25 and
     random for a cross-encoder. top: k_d, how many of the teacher's first (10) are paired in "pair". sample: how
     many items of a query a step takes (default: all, and 16 for a cross-encoder). scale, max_length: see
-    `train_encoder`; head and the limits: see `train_cross_encoder`. With the loss "vectors" the teacher is an
+    `train_encoder`; head and the limits: see `train_cross_encoder`. states: a cross-encoder also learns, with this
+    weight, the hidden states of its teacher, which has the same width and knows its tokens: every token of a pair
+    then says something, not the score alone. With the loss "vectors" the teacher is an
     encoder, and a bi-encoder learns its vectors of all queries and items; `batch_size` then counts texts. What the
     teacher says is kept in `out` until the run has ended: one that continues does not ask again.
 
@@ -68,11 +71,11 @@ def distil(
         )
     limits = {"query_tokens": query_tokens, "item_tokens": item_tokens, "max_length": max_length}
     for_scores = {"candidates": candidates, "depth": depth, "top": top, "sample": sample, "scale": scale}
-    _check(loss, head, limits, for_scores)
+    _check(loss, head, states, limits, for_scores)
     with needs_extra("train", "training"):
         from crosscut.train import trainer
     plan = Plan(data, base, loss, head or "cls", limits, Settings.of(settings), progress)
-    made = _vectors(plan, teacher) if loss == "vectors" else _scores(plan, teacher, for_scores)
+    made = _vectors(plan, teacher) if loss == "vectors" else _scores(plan, teacher, for_scores, states)
     kind = plan.head if loss == "mse" else "encoder"
     is_known = all(made.record["teacher_digest"])  # or what it said could be of another
     common = (plan.settings, made.rows, licence, overwrite, progress, is_known)
@@ -80,13 +83,19 @@ def distil(
     return trainer.train(order, made.task, made.make)
 
 
-def _check(loss: str, head: str | None, limits: dict[str, Any], for_scores: dict[str, Any]) -> None:
+def _check(
+    loss: str, head: str | None, states: float | None, limits: dict[str, Any], for_scores: dict[str, Any]
+) -> None:
     if head not in (None, "cls", "emb"):
         raise CrosscutError(f"there is no head {head!r}: use cls or emb")
     if loss != "mse" and (head or limits["query_tokens"] or limits["item_tokens"]):
         raise CrosscutError(
             f"head, query_tokens and item_tokens are for a cross-encoder: {loss} trains an encoder"
         )
+    if states is not None and loss != "mse":
+        raise CrosscutError(f"states are for a cross-encoder that learns from one: {loss} trains an encoder")
+    if states is not None and not 0 < states < float("inf"):
+        raise CrosscutError(f"states must be above 0, but is {states!r}")
     if loss == "vectors" and (given := [name for name, value in for_scores.items() if value is not None]):
         raise CrosscutError(f"{', '.join(given)} cannot be set with the loss vectors, which needs no scores")
     check_limits(**limits, **{name: for_scores[name] for name in ("depth", "top", "sample")})
@@ -130,8 +139,9 @@ class Made:
     make: Any
 
 
-def _scores(plan: Plan, teacher: Any, asked: dict[str, Any]) -> Made:
+def _scores(plan: Plan, teacher: Any, asked: dict[str, Any], states: float | None) -> Made:
     from crosscut.train import pairs, process, students, vectors
+    from crosscut.train.states import StateTask
 
     loss, settings, limits = plan.loss, plan.settings, plan.limits
     to_pairs, device = loss == "mse", settings.own_device
@@ -143,6 +153,8 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any]) -> Made:
     teachers = [as_teacher(one, device) for one in (teacher if isinstance(teacher, list | tuple) else [teacher])]
     if not teachers:
         raise CrosscutError("there is no teacher: name at least one")
+    if states is not None and len(teachers) > 1:
+        raise CrosscutError(f"states are learned from one teacher, but there are {len(teachers)}")
     train, dev = _known_splits(plan.data, settings, teachers)
     record = plan.record(
         train,
@@ -152,6 +164,7 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any]) -> Made:
         depth=depth,
         top=top if loss == "pair" else None,
         sample=asked["sample"],
+        **({} if states is None else {"states": states}),
         **({"head": plan.head} if to_pairs else {"scale": scale}),
     )
     keep = min(top, depth) if loss == "pair" else depth
@@ -180,7 +193,9 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any]) -> Made:
             for name, part in (("train", train), ("dev", dev))
         )
         more: dict[str, Any] = {"eval_batch": settings.batch_size, "progress": plan.is_shown(arguments)}
-        return students.RegressionTask(loaded, rows, train, dev_rows, dev, **limits, **more)
+        if states is not None:
+            more |= {"teacher": teachers[0], "states": states}
+        return task(loaded, rows, train, dev_rows, dev, **limits, **more)
 
     def make_vectors(work: Path, arguments: Any) -> Any:
         encoder = vectors.load_base(plan.base, train.markers, limits["max_length"], settings.seed)
@@ -191,7 +206,9 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any]) -> Made:
             return students.MatchTask(encoder, rows, train, dev, **more)
         return students.PairwiseTask(encoder, rows, train, dev, work=work, **more)
 
-    task = students.RegressionTask if to_pairs else students.MatchTask
+    task: Any = students.MatchTask
+    if to_pairs:
+        task = students.RegressionTask if states is None else StateTask
     return Made(record, len(train), task, make_pairs if to_pairs else make_vectors)
 
 

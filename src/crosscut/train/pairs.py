@@ -106,9 +106,14 @@ class PairScores(Chunked):
                 head.forward = _in_float32(head.forward)
 
     def run(self, given: Batch, parts: torch.Tensor) -> torch.Tensor:
-        if not self._typed:
-            del given["token_type_ids"]
-        output = self.inner(**given)
+        return self.read(self.inner(**self.known_to_model(given)), parts)
+
+    def known_to_model(self, given: Batch) -> Batch:
+        """Without token types, where it has none."""
+        return given if self._typed else {name: part for name, part in given.items() if name != "token_type_ids"}
+
+    def read(self, output: Any, parts: torch.Tensor) -> torch.Tensor:
+        """The scores in what the model says of a chunk."""
         if not self._marked:
             return output.logits[:, 0].float()
         state = output.last_hidden_state.float()
@@ -167,10 +172,13 @@ class PairTask(Task):
             pad=loaded.tokenizer.pad_token_id or 0,
         )
         first, second = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
-        self.module = PairScores(loaded, self._tokens, marks=(first, second))
+        self.module = self.make_module(loaded, (first, second))
         texts = (train.queries, train.items, dev_examples.queries, dev_examples.items)
         numbers = self._tokens.add(*texts, progress=progress)
         self._numbers = {id(train): numbers[:2], id(dev_examples): numbers[2:]}
+
+    def make_module(self, loaded: Loaded, marks: tuple[int, int]) -> PairScores:
+        return PairScores(loaded, self._tokens, marks)
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         return self._batch(self.train, rows)
