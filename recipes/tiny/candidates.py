@@ -3,7 +3,8 @@
     python recipes/tiny/candidates.py texts/ --tokenizer student/tokenizer.json --depth 12 --out words.run
 
 BM25 over the tokenizer's pieces of words instead of words, as one product of sparse and dense matrices for many
-queries at once. The run is for `crosscut train distil --candidates run:words.run,random`.
+queries at once, and --random passages by chance behind them. The run is for `crosscut train distil --candidates
+run:words.run`.
 """
 
 from __future__ import annotations
@@ -25,19 +26,22 @@ BLOCK = 1024  # queries
 
 def main() -> None:
     args = arguments()
-    write(args.texts, args.tokenizer, args.depth, args.out)
+    write(args.texts, args.tokenizer, args.depth, args.random, args.out)
 
 
-def write(texts: Path, tokenizer: Path, depth: int, out: Path) -> None:
+def write(texts: Path, tokenizer: Path, depth: int, others: int, out: Path) -> None:
     warnings.filterwarnings("ignore", message="Sparse")  # torch says that these matrices are new
     items, queries = read_items(texts), read_queries(texts)
     pieces = Tokenizer.from_file(str(tokenizer))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     weights = bm25(*tokens(pieces, [item.content for item in items]), pieces.get_vocab_size(), device)
     owners, ids = tokens(pieces, [query.text for query in queries])
+    rng = np.random.default_rng(0)
     with out.open("w", encoding="utf-8") as file:
         for start, found in first(weights, owners, ids, len(queries), depth):
-            for query, row in zip(queries[start:], found, strict=False):
+            drawn = rng.integers(len(items), size=(len(found), others))
+            for query, near, far in zip(queries[start:], found, drawn.tolist(), strict=False):
+                row = list(dict.fromkeys([*near, *far]))
                 file.writelines(
                     f"{query.id} Q0 {items[place].id} {rank} {-rank} words\n" for rank, place in enumerate(row, 1)
                 )
@@ -79,7 +83,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--depth", type=int, default=12)
+    parser.add_argument("--depth", type=int, default=14)
+    parser.add_argument("--random", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args()
 

@@ -2,12 +2,13 @@
 
     python recipes/tiny/student.py MODEL --layers 0,2,4 --words 20000 --texts texts/ --out student
 
-MODEL is a BERT with any head, a folder or a hub name (all-MiniLM-L6-v2, say). The student keeps its embeddings
-and the layers named, in this order, and `--words` tokens of its vocabulary: by turns the most frequent in the
-passages of --texts and the first of the vocabulary itself, which BERT has in the order of their use in English,
-with all single characters of ASCII; any other word falls into pieces of these. Their vectors are rounded to int8,
-a scale for each, as they will ship: training leaves them alone (--freeze-words), and two students share them. What
-is written is a plain Hugging Face folder, a base for `crosscut train distil`.
+MODEL is a BERT, a folder or a hub name: a cross-encoder, whose head is kept, or an encoder. The student keeps its
+embeddings and the layers named, in this order, and `--words` tokens of its vocabulary: by turns the most frequent
+in the passages of --texts and the first of the vocabulary itself, which BERT has in the order of their use in
+English, with all single characters of ASCII; any other word falls into pieces of these. Their vectors are rounded
+to int8, a scale for each, as they will ship: training leaves them alone (--freeze-words), and two students may
+share them (--shared-with, for the second). What is written is a plain Hugging Face folder, a base for `crosscut
+train distil`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 
 from crosscut.data import read_items
 
@@ -29,21 +36,14 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def main() -> None:
     args = arguments()
-    model, tokenizer = AutoModel.from_pretrained(args.model), AutoTokenizer.from_pretrained(args.model)
-    if model.config.model_type != "bert":
-        raise SystemExit(f"{args.model} is a {model.config.model_type}; this recipe knows how to cut a bert")
+    model, tokenizer = loaded(args.model), AutoTokenizer.from_pretrained(args.model)
     texts = [item.content for path in args.texts for item in read_items(path)]
     kept = most_used(tokenizer, texts, args.words)
-    model = with_layers(model, args.layers)
-    numbers = tokenizer.get_vocab()
-    rows = torch.tensor([numbers[word] for word in kept])
-    words = model.embeddings.word_embeddings
-    rounded = to_int8(words.weight.detach()[rows])
-    model.embeddings.word_embeddings = torch.nn.Embedding.from_pretrained(rounded, padding_idx=0)
-    model.config.vocab_size, model.config.pad_token_id = len(kept), 0
-    model.save_pretrained(args.out)
+    words = word_vectors(args.shared_with or args.model, kept)
+    student = cut(model, args.layers, words)
+    student.save_pretrained(args.out)
     with_words(tokenizer, kept).save_pretrained(args.out)
-    size = sum(parameter.numel() for parameter in model.parameters())
+    size = sum(parameter.numel() for parameter in student.parameters())
     print(f"{args.out}: {len(args.layers)} layers, {len(kept):,} tokens, {size / 1e6:.1f} M parameters")
 
 
@@ -62,17 +62,36 @@ def most_used(tokenizer: Any, texts: list[str], count: int) -> list[str]:
     return list(dict.fromkeys([*always, *by_turns]))[:count]
 
 
-def to_int8(rows: torch.Tensor) -> torch.Tensor:
-    """Rows of numbers that int8 and one scale can hold."""
+def loaded(model: Any) -> Any:
+    config = AutoConfig.from_pretrained(model)
+    if config.model_type != "bert":
+        raise SystemExit(f"{model} is a {config.model_type}; this recipe knows how to cut a bert")
+    with_head = any(kind.endswith("ForSequenceClassification") for kind in config.architectures or [])
+    kind = AutoModelForSequenceClassification if with_head else AutoModel
+    return kind.from_pretrained(model, dtype=torch.float32)
+
+
+def word_vectors(model: Any, kept: list[str]) -> torch.Tensor:
+    """Of some tokens of a model, in numbers that int8 and a scale for each token can hold."""
+    numbers = AutoTokenizer.from_pretrained(model).get_vocab()
+    rows = loaded(model).get_input_embeddings().weight.detach()[[numbers[word] for word in kept]]
     scale = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
     return (rows / scale).round() * scale
 
 
-def with_layers(model: Any, layers: list[int]) -> Any:
-    """The model with these layers of its own and no pooler, which a new head would not want."""
-    chosen = torch.nn.ModuleList([model.encoder.layer[number] for number in layers])
-    model.encoder.layer, model.pooler = chosen, None
-    model.config.num_hidden_layers = len(layers)
+def cut(model: Any, layers: list[int], words: torch.Tensor) -> Any:
+    """The model with these layers of its own, these words, and no dropout.
+
+    A student that is told the teacher's score of every pair has nothing to memorise.
+    """
+    bert = model.base_model
+    bert.encoder.layer = torch.nn.ModuleList([bert.encoder.layer[number] for number in layers])
+    if bert is model:
+        bert.pooler = None  # no vector passes through it
+    model.set_input_embeddings(torch.nn.Embedding.from_pretrained(words, padding_idx=0))
+    config = model.config
+    config.num_hidden_layers, config.vocab_size, config.pad_token_id = len(layers), len(words), 0
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     return model
 
 
@@ -107,6 +126,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("model")
     parser.add_argument("--layers", type=lambda text: [int(part) for part in text.split(",")], required=True)
     parser.add_argument("--words", type=int, default=20_000)
+    parser.add_argument("--shared-with", metavar="MODEL", help="take the vectors of words from this model")
     parser.add_argument("--texts", nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args()

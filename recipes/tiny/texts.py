@@ -10,8 +10,9 @@ others in the folder are passed over), WordNet's definitions, and replies to que
 (irc-disentanglement, CC BY 4.0). Each source may be left out. Most of these are short: neighbours are also put
 together to pages, so that a model learns to find an answer within a long passage.
 
-A query is a title, a question or a claim made of a passage, or some of its words. Its passage is its positive;
-what relevance the two really have, the teacher says later. The same seed gives the same folder.
+A query is a title, a question or a claim made of a passage, some of its words, or a question about two of them.
+Its passage is its positive; what relevance the two really have, the teacher says later. The same seed gives the
+same folder.
 """
 
 from __future__ import annotations
@@ -49,6 +50,27 @@ OPENINGS = {
     ],
     "task": ["how do I {}", "how to {}", "how can I {}", "what do I need to {}", "can I {}", "{}"],
 }
+# About two words of a passage: many passages have something to say to such a question, and few answer it.
+ABOUT = [
+    "does {} need {}?",
+    "can I use {} for {}?",
+    "what is the difference between {} and {}?",
+    "do I need {} for {}?",
+    "how much {} do I need for {}?",
+    "what happens to {} without {}?",
+    "why does {} have {}?",
+    "what is the best {} for {}?",
+    "which {} has {}?",
+    "is {} a kind of {}?",
+    "how do I get {} with {}?",
+    "how does {} change {}?",
+    "when should I use {} and {}?",
+    "who has {} and {}?",
+    "is {} better than {}?",
+    "how long does {} take with {}?",
+    "where do I find {} of {}?",
+    "{} and {}",
+]
 STOP = """
     a an and are as at be been by can could do does for from had has have he her his how i if in into is it
     its may might more most no not of on one only or other our she should so some such than that the their
@@ -158,7 +180,7 @@ def pages(passages: list[Passage], rng: np.random.Generator) -> list[Passage]:
         own = [passage for passage in passages if passage.source == source]
         part: list[Passage] = []
         wanted = rng.integers(*PAGE)
-        for passage in own if source != "replies" else ():
+        for passage in own:
             part.append(passage)
             if sum(len(one.text) for one in part) >= wanted:
                 if len(part) > 1 and rng.random() < 0.6:
@@ -239,9 +261,10 @@ def queries_of(passage: Passage, count: int, rng: np.random.Generator) -> list[s
         lambda: question(rng.choice(sentences), rng) if sentences else "",
         lambda: claim(str(rng.choice(sentences)), rng) if sentences else "",
         lambda: keywords(f"{passage.title} {passage.text}", rng),
+        lambda: about_two(f"{passage.title} {passage.text}", rng),
     ]
-    shares = [0.35, 0.2, 0.3, 0.15]
-    if passage.source == "replies":  # what was really asked
+    shares = [0.25, 0.15, 0.2, 0.1, 0.3]
+    if passage.source == "replies":  # what was really asked; of a page of them, it was asked in one
         ways, shares = [lambda: last_words(passage.title, 48)], [1.0]
     made = (ways[rng.choice(len(ways), p=shares)]() for _ in range(3 * count))
     return list(dict.fromkeys(text for text in made if len(text.split()) >= 2))[:count]
@@ -269,10 +292,26 @@ def claim(sentence: str, rng: np.random.Generator) -> str:
     return " ".join(word for word, gone in zip(words, lost, strict=True) if not gone)
 
 
+def about_two(text: str, rng: np.random.Generator) -> str:
+    """A question about two words of the text, one of them perhaps with the next."""
+    words = telling(text)
+    if len(words) < 4:
+        return ""
+    first, second = sorted(rng.permutation(len(words) - 1)[:2])
+    long = rng.random(2) < 0.3
+    pair = [" ".join(words[at : at + 1 + more]) for at, more in zip((first, second), long, strict=True)]
+    return str(rng.choice(ABOUT)).format(*(pair if rng.random() < 0.5 else pair[::-1]))
+
+
+def telling(text: str) -> list[str]:
+    """The words of a text that say something, each once, in their order."""
+    words = re.findall(r"[A-Za-z][\w-]+", text)
+    return list(dict.fromkeys(word.lower() for word in words if word.lower() not in STOP.split()))
+
+
 def keywords(text: str, rng: np.random.Generator) -> str:
     """Some words of the text that say something."""
-    words = [word for word in re.findall(r"[A-Za-z][\w-]+", text) if word.lower() not in STOP.split()]
-    words = list(dict.fromkeys(word.lower() for word in words))
+    words = telling(text)
     chosen = rng.permutation(len(words))[: int(rng.integers(2, 6))]
     return " ".join(words[at] for at in sorted(chosen))
 
