@@ -34,7 +34,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Hit:
-    """One found item; `score` is the scorer's raw score, never an estimate."""
+    """One found item; `score` is the scorer's raw score, never an estimate.
+
+    After a pipeline it is what its last stage gave: `StageReport.scores` says what that is.
+    """
 
     rank: int
     id: str
@@ -74,6 +77,22 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class StageReport:
+    """What one stage of a pipeline did for a query; queries that are searched together share the time equally.
+
+    `calls` are those of the scorer; `scores` says what the scores of the stage are. The time of the first stage
+    includes the encoding of the query, which is done once for all stages.
+    """
+
+    name: str
+    items_in: int
+    items_out: int
+    calls: int
+    seconds: float
+    scores: str
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """The hits for one query, best first, and what they cost.
 
@@ -89,6 +108,7 @@ class SearchResult:
     rounds: int
     seconds: Seconds
     trace: tuple[Round, ...] | None = None
+    stages: tuple[StageReport, ...] | None = None  # of a pipeline
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

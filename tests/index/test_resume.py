@@ -23,7 +23,7 @@ from crosscut.index.build import build
 from crosscut.index.change import add_anchor_queries, add_items
 from crosscut.index.files import DiskFiles
 from crosscut.index.store import Store
-from crosscut.index.tiles import Grid, finish, keep
+from crosscut.index.tiles import Grid, finish
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals and fork")
 
@@ -305,7 +305,7 @@ def test_more_tiles_than_files_may_be_open(tmp_path):
 
     files, grid = DiskFiles(tmp_path), Grid("scores/x", rows=2, columns=300, tile=(2, 1))
     for number, tile in enumerate(grid.tiles()):
-        keep(files, tile, np.full((2, 1), number, np.float16))
+        grid.keep(files, tile, np.full((2, 1), number, np.float16))
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     open_now = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 128
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 64, before[1]))

@@ -110,7 +110,7 @@ def test_every_key_that_is_missing_or_odd_is_noticed(folder):
 
 
 def test_newer_format(folder):
-    edit_manifest(folder, format=3)
+    edit_manifest(folder, format=4)
     with pytest.raises(CrosscutError, match=r"newer crosscut .*upgrade"):
         Store.open(folder)
 

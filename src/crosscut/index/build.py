@@ -81,7 +81,7 @@ def build(
         if store.manifest.state == "building":
             announce(store, plan)
         write_texts(store, texts)
-        compute(store, plan, scorer, encoder, executor, progress)
+        compute(store, plan, scorer, encoder, {}, executor, progress)
         if store.manifest.state == "building":
             commit(store)
     return store

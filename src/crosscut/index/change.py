@@ -1,12 +1,13 @@
-"""Changing an index: more items, more anchor queries, fewer items."""
+"""Changing an index: more items, more anchor queries, fewer items; compare models are in `compared.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from crosscut.errors import CrosscutError
 from crosscut.index import manifest as names
+from crosscut.index.compared import check_comparers
 from crosscut.index.executors import Executor, as_executor
 from crosscut.index.lines import block_of, check_unique, item_lines, query_lines, some
 from crosscut.index.manifest import Contents, Manifest, Model
@@ -15,6 +16,7 @@ from crosscut.index.store import Store
 from crosscut.types import Item, Query
 
 if TYPE_CHECKING:
+    from crosscut.compare.base import Comparer
     from crosscut.encoders.base import Encoder
     from crosscut.scorers.base import Scorer
 
@@ -25,10 +27,13 @@ def add_items(
     *,
     scorer: Scorer,
     encoder: Encoder | None = None,
+    comparers: Mapping[str, Comparer] | None = None,
     executor: str | Executor = "local",
     progress: bool = False,
 ) -> None:
     """Add items: score them against the anchor queries and anchor items that the index has.
+
+    `comparers` are the compare models of the index, by their names in it.
 
     >>> from crosscut.index.build import build
     >>> from crosscut.scorers import as_scorer
@@ -48,7 +53,9 @@ def add_items(
             )
         lines = item_lines(items)
         texts = {names.items_file(len(manifest.contents.segments)): lines}
-        _add(store, Contents(segments=(block_of(len(items), lines),)), texts, scorer, encoder, executor, progress)
+        added = Contents(segments=(block_of(len(items), lines),))
+        comparers = check_comparers(manifest, comparers or {})
+        _add(store, added, texts, scorer, encoder, comparers, executor, progress)
 
 
 def add_anchor_queries(
@@ -74,7 +81,8 @@ def add_anchor_queries(
         check_unique("anchor query", (query.id for query in (*store.anchor_queries(), *queries)))
         lines = query_lines(queries)
         texts = {names.anchors_file(len(manifest.contents.anchors)): lines}
-        _add(store, Contents(anchors=(block_of(len(queries), lines),)), texts, scorer, encoder, executor, progress)
+        added = Contents(anchors=(block_of(len(queries), lines),))
+        _add(store, added, texts, scorer, encoder, {}, executor, progress)
 
 
 def delete(store: Store, ids: Iterable[str]) -> None:
@@ -101,6 +109,7 @@ def repair(
     *,
     scorer: Scorer,
     encoder: Encoder | None = None,
+    comparers: Mapping[str, Comparer] | None = None,
     executor: str | Executor = "local",
     progress: bool = False,
 ) -> None:
@@ -119,7 +128,8 @@ def repair(
         check_models(manifest, scorer, encoder)
         executor = as_executor(executor)
         executor.check(scorer)
-        compute(store, manifest.contents, scorer, encoder, executor, progress)
+        comparers = check_comparers(manifest, comparers or {})
+        compute(store, manifest.contents, scorer, encoder, comparers, executor, progress)
 
 
 def _add(
@@ -128,6 +138,7 @@ def _add(
     texts: dict[str, bytes],
     scorer: Scorer,
     encoder: Encoder | None,
+    comparers: Mapping[str, Comparer],
     executor: str | Executor,
     progress: bool,
 ) -> None:
@@ -138,7 +149,7 @@ def _add(
     executor.check(scorer)
     announce(store, added)
     write_texts(store, texts)
-    compute(store, store.manifest.contents + added, scorer, encoder, executor, progress)
+    compute(store, store.manifest.contents + added, scorer, encoder, comparers, executor, progress)
     commit(store)
 
 

@@ -11,8 +11,8 @@ import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from crosscut.data.atomic import atomic_write
 from crosscut.errors import CrosscutError
 from crosscut.first_stage import BM25, TFIDF, TermIndex
 from crosscut.index.store import Parts, Store
-from crosscut.search.learn import learn
+from crosscut.search.learn import FEWEST, learn
 from crosscut.search.prior import Prior
-from crosscut.search.problem import Corpus, Queries
+from crosscut.search.problem import Corpus, Problem, Queries
 
 LEXICAL = {"bm25": BM25, "tfidf": TFIDF}
 STAMP = "derived.json"
@@ -33,6 +33,8 @@ ARRAYS = ("item_mean", "residuals")
 FORMAT = 1  # to be raised when what is learned, or how it is written, changes
 
 Stamp = dict[str, Any]
+# The anchor queries as a batch, to their scores (k_q, N) by the compare models, by name.
+CompareAnchors = Callable[[Problem], Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,20 @@ class Derived:
     prior: Prior
 
 
-def derive(store: Store, parts: Parts, lexical: str | None, seed: int) -> Derived:
-    """Read what is there and still fits; else make it, and keep it if the index is on disk."""
+def derive(
+    store: Store, parts: Parts, lexical: str | None, seed: int, compare: CompareAnchors | None = None
+) -> Derived:
+    """Read what is there and still fits; else make it, and keep it if the index is on disk.
+
+    `compare` gives the scores of the compare models whose scores are signals, and is asked only to learn.
+    """
     folder = store.folder / "derived" if store.folder else None
     stamp = {"format": FORMAT, "contents": _fingerprint(store, parts), "lexical": lexical} if folder else {}
     found = _read(folder, stamp) if folder else None
     if found:
         return found
     terms = LEXICAL[lexical]([item.content for item in parts.items]) if lexical else None
-    derived = Derived(terms, learn(corpus_of(parts, terms), anchors_of(parts, terms), seed))
+    derived = Derived(terms, _learn(parts, terms, signals_of(store), seed, compare))
     if folder:
         try:
             _write(folder, stamp, derived)
@@ -58,7 +65,26 @@ def derive(store: Store, parts: Parts, lexical: str | None, seed: int) -> Derive
     return derived
 
 
-def corpus_of(parts: Parts, terms: TermIndex | None, prior: Prior | None = None) -> Corpus:
+def signals_of(store: Store) -> tuple[str, ...]:
+    """The compare models whose scores are signals of the default method."""
+    return tuple(name for name, one in store.manifest.compare.items() if one.complete and one.signal)
+
+
+def _learn(
+    parts: Parts, terms: TermIndex | None, signals: tuple[str, ...], seed: int, compare: CompareAnchors | None
+) -> Prior:
+    corpus, anchors = corpus_of(parts, terms, compare=signals), anchors_of(parts, terms)
+    if signals:
+        nothing = dict.fromkeys(signals, np.zeros((len(anchors), corpus.size), np.float32))
+        enough = compare is not None and len(anchors) >= FEWEST
+        scores = compare(Problem(corpus, anchors)) if compare and enough else nothing
+        anchors = replace(anchors, compare=scores)
+    return learn(corpus, anchors, seed)
+
+
+def corpus_of(
+    parts: Parts, terms: TermIndex | None, prior: Prior | None = None, compare: tuple[str, ...] = ()
+) -> Corpus:
     """The item side of a search, as float32: the products of every round are made in that."""
     has_anchors = len(parts.anchor_queries) > 0
     return Corpus(
@@ -69,6 +95,7 @@ def corpus_of(parts: Parts, terms: TermIndex | None, prior: Prior | None = None)
         anchor_vectors=parts.anchor_vectors if has_anchors else None,
         item_anchors=parts.item_anchors,
         item_scores=parts.item_scores,
+        compare=compare,
         prior=prior,
     )
 
@@ -93,6 +120,7 @@ def queries_of(texts: Sequence[str], vectors: np.ndarray | None, terms: TermInde
 def _fingerprint(store: Store, parts: Parts) -> str:
     manifest = store.manifest
     models = [str(manifest.scorer), str(manifest.encoder)]
+    models += [f"{name}: {manifest.compare[name]}" for name in signals_of(store)]
     sha = hashlib.sha256(json.dumps([asdict(manifest.contents), models]).encode())
     for row in parts.anchor_scores:  # a function may give other scores under the same name
         sha.update(row.tobytes())

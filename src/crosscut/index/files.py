@@ -17,7 +17,7 @@ from crosscut.index.manifest import ITEM_ANCHORS, MANIFEST, looks_like_manifest
 
 # Its presence also marks a folder as ours, even when a kill came before the first index.json.
 LOCK = "crosscut.lock"
-FOLDERS = ("items", "anchors", "vectors", "scores")
+FOLDERS = ("items", "anchors", "vectors", "scores", "compare/*")
 
 
 class Damaged(CrosscutError):
@@ -39,7 +39,7 @@ class Files(Protocol):
     def write_bytes(self, name: str, content: bytes) -> None: ...
 
     def read_array(self, name: str) -> np.ndarray:
-        """A table of floats, or int8 records, memory-mapped from disk; Damaged when missing or broken."""
+        """A table of floats, int8 records, or a list of int64, memory-mapped; Damaged when missing or broken."""
 
     def write_array(self, name: str, shape: tuple[int, ...], dtype: np.dtype, bands: Iterable[np.ndarray]) -> None:
         """Write an array band of rows by band of rows, so that it need not fit into memory."""
@@ -92,7 +92,9 @@ class MemoryFiles:
                 del pieces[key]
 
     def names(self) -> list[str]:
-        names = {"/".join(name.split("/")[:2]) for name in (*self._texts, *self._arrays)}
+        depths = {top.split("/")[0]: top.count("/") + 2 for top in FOLDERS}
+        parts = [name.split("/") for name in (*self._texts, *self._arrays)]
+        names = {"/".join(part[: depths.get(part[0], 1)]) for part in parts}
         return sorted(names - {MANIFEST})
 
 
@@ -149,7 +151,8 @@ class DiskFiles:
             except (ValueError, EOFError, TypeError, OverflowError) as error:
                 raise Damaged(f"{path} is damaged ({error})") from error
         is_table = array.ndim == 2 and array.dtype in ("<f2", "<f4")
-        if not whole or not (is_table or (array.ndim == 1 and is_int8(array))):
+        is_list = array.ndim == 1 and (array.dtype == "<i8" or is_int8(array))
+        if not whole or not (is_table or is_list):
             raise Damaged(f"{path} is damaged (it is not a whole table of floats or of int8)")
         return array
 

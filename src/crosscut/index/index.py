@@ -8,22 +8,24 @@ from typing import Any, overload
 
 import numpy as np
 
-from crosscut.encoders import Encoder, ExportedEncoder, ModelEncoder, as_encoder
+from crosscut.compare import Comparer, as_comparer
+from crosscut.encoders import Encoder, as_encoder
 from crosscut.errors import CrosscutError
-from crosscut.index import change
+from crosscut.index import change, compared
 from crosscut.index.build import build
-from crosscut.index.derived import LEXICAL, corpus_of, derive, queries_of
+from crosscut.index.derived import LEXICAL
 from crosscut.index.executors import Executor
 from crosscut.index.inputs import as_items, as_queries, listed
 from crosscut.index.lines import some
-from crosscut.index.manifest import Contents, Model
+from crosscut.index.models import Models, check_model, given_comparers, has_name, match_comparers
+from crosscut.index.searcher import Searcher
 from crosscut.index.store import Store
-from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, as_scorer, scorer_again
-from crosscut.scorers.exported import ExportedScorer
-from crosscut.search import DEFAULT_METHOD, make_plan, settings_of
-from crosscut.search.loop import Outcome, run
-from crosscut.search.problem import Problem, batches
-from crosscut.types import Hit, Item, Query, Round, SearchResult, Seconds
+from crosscut.scorers import Scorer, as_scorer, scorer_again
+from crosscut.search import DEFAULT_METHOD, settings_of
+from crosscut.search.pipeline import Pipeline
+from crosscut.types import Item, Query, SearchResult
+
+DEFAULT_BUDGET = 200
 
 
 class Index:
@@ -37,9 +39,16 @@ class Index:
     ('the policy covers floods', 2.0, 2)
     """
 
-    def __init__(self, store: Store, scorer: Scorer | None, encoder: Encoder | None) -> None:
-        self._store, self._scorer, self._encoder = store, scorer, encoder
-        self._contents: Contents | None = None
+    def __init__(
+        self,
+        store: Store,
+        scorer: Scorer | None,
+        encoder: Encoder | None,
+        comparers: Mapping[str, Comparer] | None = None,
+    ) -> None:
+        self._store, self._models = store, Models(store, scorer, encoder, comparers)
+        self._searcher: Searcher | None = None
+        self._seen: object = None
         self._refresh()
 
     @classmethod
@@ -50,6 +59,7 @@ class Index:
         scorer: Any = None,
         anchor_queries: Iterable[Query | str] = (),
         encoder: Any = None,
+        compare: Any = None,
         path: str | Path | None = None,
         lexical: str | None = "bm25",
         anchor_items: int = 0,
@@ -65,11 +75,12 @@ class Index:
         scorer: a model name or folder, an object with `.predict(pairs)`, or a function f(query, texts) ->
         scores. anchor_queries: scored against every item now (k_q × N calls), to make every search better.
         encoder: a model name or folder, or an object with `.encode(texts)`; False for none. Where scorer or
-        encoder is not given, it is crosscut-tiny, which comes with crosscut. path: a folder to keep the index
-        in; the same call continues a build that was stopped. lexical: "bm25", "tfidf" or None. anchor_items:
-        how many items to score against every item, for the methods itemcur and fixeditem. store: "float16", or
-        "int8" for half of the bytes on disk. executor: where scores are computed: "local", "processes", "ray",
-        or an Executor.
+        encoder is not given, it is crosscut-tiny, which comes with crosscut. compare: compare models, whose
+        vectors of the items are kept too: a folder that `crosscut train compare` wrote, a list of them, or a
+        mapping from names to them; see `add_compare`. path: a folder to keep the index in; the same call
+        continues a build that was stopped. lexical: "bm25", "tfidf" or None. anchor_items: how many items to
+        score against every item, for the methods itemcur and fixeditem. store: "float16", or "int8" for half of
+        the bytes on disk. executor: where scores are computed: "local", "processes", "ray", or an Executor.
 
         >>> len(Index.build(["one", "two"]))
         2
@@ -79,7 +90,8 @@ class Index:
                 f"unknown lexical weighting {lexical!r}: choose from {', '.join(LEXICAL)}, or None"
             )
         scorer, encoder = as_scorer(scorer), None if encoder is False else as_encoder(encoder)
-        by_name = [kind for kind, model in (("scorer", scorer), ("encoder", encoder)) if _has_name(model)]
+        by_name = [kind for kind, model in (("scorer", scorer), ("encoder", encoder)) if has_name(model)]
+        models = [(name, as_comparer(given), given) for name, given in given_comparers(compare)]
         extra = {"lexical": lexical, "by_name": by_name}
         made = build(
             as_items(items),
@@ -98,16 +110,27 @@ class Index:
         if made.manifest.extra != {**made.manifest.extra, **extra}:
             with made.changing() as manifest:
                 made.update(extra={**manifest.extra, **extra})
-        return cls(made, scorer, encoder)
+        # Only now, so that the index is complete without them, and whatever stops this costs nothing else.
+        comparers = {
+            compared.add_compare(made, model, name=name, by_name=_by_name(given, model), progress=progress): model
+            for name, model, given in models
+        }
+        return cls(made, scorer, encoder, comparers)
 
     @classmethod
     def load(
-        cls, path: str | Path, *, scorer: Any = None, encoder: Any = None, other_models: bool = False
+        cls,
+        path: str | Path,
+        *,
+        scorer: Any = None,
+        encoder: Any = None,
+        compare: Any = None,
+        other_models: bool = False,
     ) -> Index:
         """Open the index in folder `path`, with the models that it names unless others are given.
 
         Models other than those that the stored scores and vectors come from are an error, unless
-        `other_models` says that this is meant.
+        `other_models` says that this is meant; compare models must be those of the index in any case.
 
         >>> Index.load("no.index")
         Traceback (most recent call last):
@@ -120,10 +143,10 @@ class Index:
         encoder = None if encoder is None else as_encoder(encoder)
         if not other_models:
             if scorer is not None:
-                _check_model("scorer", manifest.scorer, scorer, manifest.scorer_options)
+                check_model("scorer", manifest.scorer, scorer, manifest.scorer_options)
             if encoder is not None:
-                _check_model("encoder", manifest.encoder, encoder, {})
-        return cls(store, scorer, encoder)
+                check_model("encoder", manifest.encoder, encoder, {})
+        return cls(store, scorer, encoder, match_comparers(manifest, compare))
 
     def __len__(self) -> int:
         return int((~self._parts.deleted).sum())
@@ -131,17 +154,17 @@ class Index:
     @property
     def scorer(self) -> Scorer:
         """The scorer; loaded by the name in the index if none was given."""
-        if self._scorer is None:
-            options = self._store.manifest.scorer_options
-            self._scorer = self._reload("scorer", lambda name: scorer_again(name, options))
-        return self._scorer
+        return self._models.scorer
 
     @property
     def encoder(self) -> Encoder | None:
         """The encoder, likewise; None if the index was built without."""
-        if self._encoder is None and self._store.manifest.encoder is not None:
-            self._encoder = self._reload("encoder", as_encoder)
-        return self._encoder
+        return self._models.encoder
+
+    @property
+    def compare(self) -> tuple[str, ...]:
+        """The names of the compare models whose vectors the index has."""
+        return tuple(self._parts.compared)
 
     def add(
         self,
@@ -158,7 +181,13 @@ class Index:
         """
         made = as_items(items, start=len(self._parts.items), taken=self._positions)
         change.add_items(
-            self._store, made, scorer=self.scorer, encoder=self.encoder, executor=executor, progress=progress
+            self._store,
+            made,
+            scorer=self.scorer,
+            encoder=self.encoder,
+            comparers=self._models.comparers(),
+            executor=executor,
+            progress=progress,
         )
         self._refresh()
 
@@ -171,6 +200,30 @@ class Index:
         change.add_anchor_queries(
             self._store, made, scorer=self.scorer, encoder=self.encoder, executor=executor, progress=progress
         )
+        self._refresh()
+
+    def add_compare(
+        self, model: Any, name: str | None = None, signal: int | None = None, progress: bool = False
+    ) -> str:
+        """Keep the vectors that a compare model makes of the items, so that searches can use it; its name here.
+
+        model: a folder that `crosscut train compare` wrote, or a `Comparer`. name: by which pipelines and
+        `first=` call it (default: its kind, such as "cmc"). signal: how many of a query's nearest items the
+        default search has it compare, to go by its scores too; 0: none (default: 16,384, or 2,048 on a CPU, for
+        the first model with a fixed number of vectors per item). The same call continues what was stopped.
+        """
+        comparer = as_comparer(model)
+        by_name = _by_name(model, comparer)
+        name = compared.add_compare(
+            self._store, comparer, name=name, signal=signal, by_name=by_name, progress=progress
+        )
+        self._models.keep(name, comparer)
+        self._refresh()
+        return name
+
+    def remove_compare(self, name: str) -> None:
+        """Remove a compare model and its vectors from the index."""
+        compared.remove_compare(self._store, name)
         self._refresh()
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -186,21 +239,27 @@ class Index:
 
     @overload
     def search(
-        self, query: str, k: int = ..., budget: int = ..., method: str = ..., **settings: Any
+        self, query: str, k: int = ..., budget: int | None = ..., method: str | None = ..., **settings: Any
     ) -> SearchResult: ...
 
     @overload
     def search(
-        self, query: Sequence[str], k: int = ..., budget: int = ..., method: str = ..., **settings: Any
+        self,
+        query: Sequence[str],
+        k: int = ...,
+        budget: int | None = ...,
+        method: str | None = ...,
+        **settings: Any,
     ) -> list[SearchResult]: ...
 
     def search(
         self,
         query: str | Sequence[str],
         k: int = 10,
-        budget: int = 200,
-        method: str = DEFAULT_METHOD,
+        budget: int | None = None,
+        method: str | None = None,
         *,
+        pipeline: str | Pipeline | None = None,
         exclude: Iterable[str] = (),
         only: Iterable[str] | None = None,
         seed: int = 0,
@@ -209,59 +268,37 @@ class Index:
     ) -> SearchResult | list[SearchResult]:
         """The `k` items that the scorer ranks first, as far as `budget` calls per query can tell.
 
-        A list of queries is searched together and gives a list of results. exclude, only: ids of items that
-        are out of the question, or the only ones in it; they cost nothing. trace: keep what each round did.
-        settings: those of the method (rounds, first, selection, anchor_share).
+        budget: 200 unless given. method: one of `crosscut.search.METHODS`. pipeline: stages to go through
+        instead, such as "dense:512 > cmc:64 > cross:16"; see `crosscut.search.pipeline`. A list of queries is
+        searched together and gives a list of results. exclude, only: ids of items that are out of the question,
+        or the only ones in it; they cost nothing. trace: keep what each round did. settings: those of the method
+        (rounds, first, selection, anchor_share).
+
+        >>> index = Index.build(["blue sky", "grey whale", "blue whale"])
+        >>> result = index.search("whales", pipeline="lexical:3 > cross:2")
+        >>> len(result), result.calls, [(stage.name, stage.items_out) for stage in result.stages]
+        (2, 2, [('lexical', 3), ('cross', 2)])
         """
         texts = [query] if isinstance(query, str) else listed("queries", query)
+        searcher, stages = self._searcher, None
+        assert searcher is not None
+        if pipeline is not None:
+            _check_alone({"budget": budget, "method": method, **settings})
+            stages = pipeline if isinstance(pipeline, Pipeline) else Pipeline.parse(pipeline)
+            searcher.check(stages)
+        budget = DEFAULT_BUDGET if budget is None else budget
+        method = DEFAULT_METHOD if method is None else method
         _check_request(texts, k, budget, seed)
         settings_of(method)
         allowed = self._allowed(exclude, only)
-        results: list[SearchResult] = []
+        request: Any = {"k": k, "allowed": allowed, "seed": seed, "trace": trace}
         if allowed is not None and not allowed.any():  # nothing to be found, and nothing to be paid
-            results = [_nothing(text, trace) for text in texts]
-            return results[0] if isinstance(query, str) else results
-        for batch in batches(len(texts), len(self._parts.items)):
-            part = texts[batch]
-            vectors = None if self.encoder is None else self.encoder.encode(part, role="query")
-            problem = Problem(self._corpus, queries_of(part, vectors, self._terms), allowed, seed)
-            outcome = self._run(problem, part, method, budget, settings)
-            results += self._results(part, outcome, k, trace)
+            results = [searcher.nothing(text, stages, trace) for text in texts]
+        elif stages is not None:
+            results = searcher.pipeline(texts, stages, **request)
+        else:
+            results = searcher.search(texts, method, budget, settings, **request)
         return results[0] if isinstance(query, str) else results
-
-    def _run(
-        self, problem: Problem, texts: list[str], method: str, budget: int, settings: dict[str, Any]
-    ) -> Outcome:
-        plan = make_plan(method, problem, budget, **settings)
-        items = self._parts.items
-        scorer = self.scorer  # loaded now, so that its loading does not count as scoring
-
-        def score(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
-            return scorer.score([(texts[q], items[p].content) for q, p in zip(queries, positions, strict=True)])
-
-        return run(problem, plan, score)
-
-    def _results(self, texts: list[str], outcome: Outcome, k: int, trace: bool) -> list[SearchResult]:
-        items, rounds = self._parts.items, outcome.rounds
-        share = Seconds(*(value / len(texts) for value in vars(outcome.seconds).values()))
-        positions, scores = outcome.best(k)
-        results = []
-        for row, text in enumerate(texts):
-            hits = tuple(
-                Hit(rank, items[p].id, float(s), items[p].content)
-                for rank, (p, s) in enumerate(zip(positions[row], scores[row], strict=True), start=1)
-            )
-            traced = tuple(
-                Round(
-                    ids=tuple(items[p].id for p in scored.positions[row]),
-                    estimates=None if scored.estimates is None else tuple(scored.estimates[row].tolist()),
-                    scores=tuple(scored.scores[row].tolist()),
-                )
-                for scored in rounds
-            )
-            calls = sum(scored.positions.shape[1] for scored in rounds)
-            results.append(SearchResult(text, hits, calls, len(rounds), share, traced if trace else None))
-        return results
 
     def _allowed(self, exclude: Iterable[str], only: Iterable[str] | None) -> np.ndarray | None:
         allowed = ~self._parts.deleted
@@ -279,42 +316,13 @@ class Index:
             raise CrosscutError(f"the index has no item with the id {some(unknown)}")
         return [self._positions[id] for id in ids]
 
-    def _reload(self, kind: str, make: Any) -> Any:
-        manifest = self._store.manifest
-        built_with = {"scorer": manifest.scorer, "encoder": manifest.encoder}[kind]
-        assert built_with is not None
-        if kind not in manifest.extra.get("by_name", [kind]):
-            raise CrosscutError(
-                f"the index was built with {kind} {built_with.name!r}, an object of the program that built it: "
-                f"give it as {kind}="
-            )
-        try:
-            model = make(built_with.name)
-        except CrosscutError as error:
-            raise CrosscutError(
-                f"the index was built with {kind} {built_with.name!r}, which cannot be loaded by that name "
-                f"({error}): give it as {kind}="
-            ) from error
-        if isinstance(model, RemoteScorer):
-            model.withhold_key()
-        _check_model(kind, built_with, model, manifest.scorer_options if kind == "scorer" else {})
-        return model
-
     def _refresh(self) -> None:
         """Read the store anew, and what is derived from it unless that has not changed."""
-        self._parts = self._store.parts()
-        self._positions = self._parts.positions()
-        if self._contents == self._store.manifest.contents:
-            return
-        self._contents = self._store.manifest.contents
-        lexical = self._store.manifest.extra.get("lexical", "bm25")
-        derived = derive(self._store, self._parts, lexical, seed=0)
-        self._terms = derived.terms
-        self._corpus = corpus_of(self._parts, derived.terms, derived.prior)
-
-
-def _nothing(text: str, trace: bool) -> SearchResult:
-    return SearchResult(text, (), 0, 0, Seconds(0.0, 0.0, 0.0), () if trace else None)
+        parts, manifest = self._store.parts(), self._store.manifest
+        now = manifest.contents, manifest.compare
+        self._searcher = Searcher(self._store, parts, self._models, self._searcher if now == self._seen else None)
+        self._seen = now
+        self._parts, self._positions = parts, parts.positions()
 
 
 def _check_request(texts: list[str], k: int, budget: int, seed: int) -> None:
@@ -328,26 +336,13 @@ def _check_request(texts: list[str], k: int, budget: int, seed: int) -> None:
             raise CrosscutError(f"query {position} is empty: give it some words")
 
 
-def _check_model(kind: str, built_with: Model | None, given: Scorer | Encoder, options: Mapping[str, Any]) -> None:
-    now = Model.of(given)
-    if built_with is None or not built_with.is_same(now):
-        was = f"{kind} {built_with}{_with(options)}" if built_with else f"no {kind}"
-        this = f"{kind} {now}{_with(given.options() if isinstance(given, Scorer) else {})}"
-        raise CrosscutError(
-            f"the index was built with {was}, but this is {this}: "
-            "use the same, or say other_models=True if this is meant"
-        )
+def _check_alone(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        if value is not None:
+            raise CrosscutError(
+                f"a pipeline says by itself what is done and how many calls that takes: {name} does not go with it"
+            )
 
 
-def _with(options: Mapping[str, Any]) -> str:
-    return f" with {', '.join(f'{name}={value}' for name, value in options.items())}" if options else ""
-
-
-def _has_name(model: Scorer | Encoder | None) -> bool:
-    """Whether the name of a model may find it again; that of a function finds, if anything, a stranger."""
-    if isinstance(model, RemoteScorer):
-        return True
-    return (
-        isinstance(model, TransformerScorer | ExportedScorer | PredictScorer | ModelEncoder | ExportedEncoder)
-        and model.digest() != ""
-    )
+def _by_name(given: Any, model: Comparer) -> bool:
+    return isinstance(given, str | Path) or has_name(model)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from re import fullmatch
 from typing import TYPE_CHECKING, Any
 
 from crosscut.errors import CrosscutError
 
 if TYPE_CHECKING:
+    from crosscut.compare.base import Comparer
     from crosscut.encoders.base import Encoder
     from crosscut.scorers.base import Scorer
 
-FORMAT = 2  # the newest that is read
+FORMAT = 3  # the newest that is read
 FORMATS = {"float16": 1, "int8": 2}  # how scores are stored: the oldest format that has it, which is written
+WITH_COMPARE = 3  # likewise, of an index with vectors of compare models
+COMPARE_NAME = "[a-z][a-z0-9-]*"
 MANIFEST = "index.json"
 ITEM_ANCHORS = "item_anchors.json"
 
@@ -88,15 +92,32 @@ def item_scores(segment: int) -> str:
     return f"scores/items-i{segment:06d}"
 
 
+def compare_folder(name: str) -> str:
+    return f"compare/{name}"
+
+
+def compare_rows(name: str, segment: int) -> str:
+    return f"{compare_folder(name)}/rows-{segment:06d}"
+
+
+def starts_of(rows: str) -> str:
+    """The array that says which rows of the array `rows` belong to which item; of tiles likewise.
+
+    >>> starts_of("compare/cmc/rows-000000")
+    'compare/cmc/starts-000000'
+    """
+    return rows.replace("/rows-", "/starts-", 1)
+
+
 @dataclass(frozen=True)
 class Model:
-    """Which scorer or encoder the stored numbers come from."""
+    """Which scorer, encoder or compare model the stored numbers come from."""
 
     name: str
     digest: str
 
     @classmethod
-    def of(cls, model: Scorer | Encoder) -> Model:
+    def of(cls, model: Scorer | Encoder | Comparer) -> Model:
         return cls(model.name, model.digest())
 
     def is_same(self, other: Model) -> bool:
@@ -118,6 +139,31 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """A compare model whose vectors of the items are in the index; unless `complete`, they are still being made.
+
+    signal: to how many of a query's nearest items the default search applies it, as one more signal; 0: to none.
+    by_name: whether `model.name` may find it again.
+    """
+
+    model: Model
+    kind: str
+    width: int
+    signal: int = 0
+    by_name: bool = True
+    complete: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "model": vars(self.model)}
+
+    @classmethod
+    def from_json(cls, keys: dict[str, Any]) -> Compared:
+        types = {"kind": str, "width": int, "signal": int, "by_name": bool, "complete": bool}
+        model = Model(str(keys["model"]["name"]), str(keys["model"]["digest"]))
+        return cls(model, **{key: type(keys[key]) for key, type in types.items()})
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The content of index.json. `pending` is what an unfinished build or add is about to bring.
 
@@ -133,6 +179,7 @@ class Manifest:
     pending: Contents | None = None
     deleted: tuple[int, ...] = ()
     dtype: str = "float16"  # of stored scores; single files may be float32 (see store.py)
+    compare: dict[str, Compared] = field(default_factory=dict)  # by their names in this index
     # Keys that this version does not know are kept when it rewrites the file.
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -150,6 +197,17 @@ class Manifest:
     def state(self) -> str:
         return "complete" if self.contents.segments else "building"
 
+    def files(self) -> Iterator[str]:
+        """Every file that may belong to the index as it is; of unfinished vectors, their tiles too."""
+        yield from self.contents.files()
+        for name, compared in self.compare.items():
+            for segment in range(len(self.contents.segments)):
+                rows = compare_rows(name, segment)
+                for array in (rows, starts_of(rows)):
+                    yield f"{array}.npy"
+                    if not compared.complete:
+                        yield f"{array}.tiles"
+
     def to_json(self) -> bytes:
         return (json.dumps(self._keys() | self.extra, indent=1) + "\n").encode()
 
@@ -160,8 +218,9 @@ class Manifest:
             "anchor_queries": self.contents.anchor_count,
             "anchor_items": self.contents.item_anchors.count if self.contents.item_anchors else 0,
         }
+        compare = {name: compared.to_json() for name, compared in self.compare.items()}
         return {
-            "format": FORMATS[self.dtype],
+            "format": max(FORMATS[self.dtype], WITH_COMPARE if compare else 0),
             "state": self.state,
             "scorer": vars(self.scorer) if self.scorer else None,
             "encoder": vars(self.encoder) if self.encoder else None,
@@ -171,6 +230,7 @@ class Manifest:
             **_contents_to_json(self.contents),
             "pending": _contents_to_json(self.pending) if self.pending else None,
             "deleted": self.deleted,
+            **({"compare": compare} if compare else {}),
         }
 
     @classmethod
@@ -193,7 +253,10 @@ class Manifest:
                 pending=_contents_from_json(keys["pending"]) if keys["pending"] else None,
                 deleted=tuple(int(position) for position in keys["deleted"]),
                 dtype=keys.get("dtype", "float16"),
+                compare={name: Compared.from_json(one) for name, one in keys.get("compare", {}).items()},
             )
+            if not all(fullmatch(COMPARE_NAME, name) for name in manifest.compare):  # it becomes a path
+                raise ValueError("a compare model has an odd name")
             if manifest.dtype not in FORMATS:
                 raise ValueError(f"dtype {manifest.dtype!r} is unknown")
             extra = {key: value for key, value in keys.items() if key not in manifest._keys()}

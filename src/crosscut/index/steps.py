@@ -8,11 +8,10 @@ continues; until the commit, readers see the index as it was.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
 from tqdm import tqdm
 
 from crosscut.data.mentions import item_as_query
@@ -21,10 +20,12 @@ from crosscut.index import manifest as names
 from crosscut.index.executors import Executor, Task
 from crosscut.index.files import Damaged
 from crosscut.index.manifest import Contents
+from crosscut.index.ragged import RaggedGrid
 from crosscut.index.store import Store
-from crosscut.index.tiles import Grid, Tile, compact, finish, keep, missing
+from crosscut.index.tiles import Grid, Tile, compact, finish, missing
 
 if TYPE_CHECKING:
+    from crosscut.compare.base import Comparer
     from crosscut.encoders.base import Encoder
     from crosscut.scorers.base import Scorer
 
@@ -38,7 +39,7 @@ class Piece(NamedTuple):
     tile: Tile
 
 
-Made = Generator[tuple[Piece, np.ndarray], None, None]
+Made = Generator[tuple[Piece, Any], None, None]  # what the piece's grid can keep
 
 
 def announce(store: Store, added: Contents) -> None:
@@ -75,17 +76,29 @@ def compute(
     contents: Contents,
     scorer: Scorer,
     encoder: Encoder | None,
+    comparers: Mapping[str, Comparer],
     executor: Executor,
     progress: bool,
 ) -> None:
-    """Make every array of `contents` that is not there."""
-    segments = [[i.content for i in store.segment(s, block)] for s, block in enumerate(contents.segments)]
+    """Make every array of `contents` that is not there; `comparers` are compare models by name."""
+    segments = _segments(store, contents)
     blocks = [[q.text for q in store.anchor_block(b, block)] for b, block in enumerate(contents.anchors)]
     if encoder:
         _encode_all(store, encoder, segments, blocks, progress)
+    for name, comparer in comparers.items():
+        _compare_all(store, name, comparer, segments, progress)
     places = store.item_anchors(contents.item_anchors)
     anchors = [item_as_query(segments[0][position]) for position in places]
     _score_all(store, scorer, segments, blocks, anchors, executor, progress)
+
+
+def compute_compared(store: Store, name: str, comparer: Comparer, progress: bool) -> None:
+    """Make the vectors of one compare model that are not there."""
+    _compare_all(store, name, comparer, _segments(store, store.manifest.contents), progress)
+
+
+def _segments(store: Store, contents: Contents) -> list[list[str]]:
+    return [[i.content for i in store.segment(s, block)] for s, block in enumerate(contents.segments)]
 
 
 def _encode_all(
@@ -114,6 +127,19 @@ def _encode_all(
                     f"have length {min(widths)}: use the encoder that the index was begun with"
                 )
             yield piece, vectors
+
+    _fill_all(store, list(grids), encode, "texts", progress)
+
+
+def _compare_all(store: Store, name: str, comparer: Comparer, segments: list[list[str]], progress: bool) -> None:
+    grids: dict[Grid, list[str]] = {
+        RaggedGrid(names.compare_rows(name, s), len(texts), 1, (ENCODE_BATCH, 1)): texts
+        for s, texts in enumerate(segments)
+    }
+
+    def encode(pieces: Iterator[Piece]) -> Made:
+        for piece in pieces:
+            yield piece, comparer.encode_items(grids[piece.grid][piece.tile.rows])
 
     _fill_all(store, list(grids), encode, "texts", progress)
 
@@ -153,7 +179,7 @@ def _fill_all(
 ) -> None:
     """Bring arrays to disk, making only tiles that are not there; each is safe before the next one is taken."""
     # What the index had before is not counted, unless it must be made anew.
-    old = set(store.manifest.contents.files())
+    old = set(store.manifest.files())
     grids = [grid for grid in grids if grid.file not in old or not grid.is_complete(store.files)]
     todo = {grid: missing(store.files, grid) for grid in grids}
     left = {grid: len(tiles) for grid, tiles in todo.items()}
@@ -167,7 +193,7 @@ def _fill_all(
             return
         with closing(make(pieces)) as made, _bar(size, todo, unit, progress) as bar:
             for (grid, tile), values in made:
-                keep(store.files, tile, values)
+                grid.keep(store.files, tile, values)
                 left[grid] -= 1
                 bar.update(tile.size)
                 if not left[grid]:

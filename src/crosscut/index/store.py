@@ -1,6 +1,7 @@
 """An index as stored: a folder (or its likeness in memory) and what can be read from it.
 
-Format 1, or 2 where scores are int8; arrays are little-endian .npy, texts are UTF-8 lines of JSON:
+Format 1, or 2 where scores are int8, or 3 where there are vectors of compare models; arrays are little-endian
+.npy, texts are UTF-8 lines of JSON:
 
     index.json                  what the index holds; a piece is in the index once this file says so
     items/000000.jsonl          one segment per build or add
@@ -10,6 +11,8 @@ Format 1, or 2 where scores are int8; arrays are little-endian .npy, texts are U
     scores/q000000-i000000.npy  raw scores, anchor queries of a block × items of a segment
     item_anchors.json           positions of the anchor items
     scores/items-i000000.npy    raw scores, anchor items (as the query) × items of a segment
+    compare/NAME/rows-000000.npy    a compare model's vectors of a segment: as many rows per item as it makes
+    compare/NAME/starts-000000.npy  item n has the rows from starts[n] to starts[n + 1]
     *.tiles/                    tiles of an array that is being made
     crosscut.lock               held by the process that writes
 
@@ -36,6 +39,7 @@ from crosscut.index.files import Damaged, DiskFiles, Files
 from crosscut.index.int8 import is_int8, restore, shape_of
 from crosscut.index.lines import parse_items, parse_queries
 from crosscut.index.manifest import MANIFEST, Block, Contents, Manifest
+from crosscut.index.ragged import StoredVectors, read
 from crosscut.types import Item, Query
 
 
@@ -53,6 +57,7 @@ class Parts:
     anchor_scores: np.ndarray  # R_anc: (anchor queries, items)
     item_anchors: np.ndarray  # positions of the anchor items
     item_scores: np.ndarray  # (anchor items, items)
+    compared: dict[str, StoredVectors]  # by name of the compare model
     deleted: np.ndarray  # (items,) True where deleted
 
     def positions(self) -> dict[str, int]:
@@ -115,7 +120,7 @@ class Store:
 
     def sweep(self) -> None:
         """Remove what the manifest does not mention: leftovers of a killed run."""
-        keep = set(self.manifest.contents.files())
+        keep = set(self.manifest.files())
         for name in self.files.names():
             if name not in keep:
                 self.files.remove(name)
@@ -166,6 +171,7 @@ class Store:
             anchor_scores=self._anchor_scores(contents),
             item_anchors=np.array(item_anchors, np.int64),
             item_scores=self._item_scores(contents, len(item_anchors)),
+            compared={name: self._compared(name) for name, one in self.manifest.compare.items() if one.complete},
             deleted=self.deleted(),
         )
 
@@ -182,6 +188,19 @@ class Store:
     def _item_scores(self, contents: Contents, count: int) -> np.ndarray:
         row = [self._array(names.item_scores(s), count, b.count) for s, b in enumerate(contents.segments) if count]
         return _assemble([row] if row else [], columns=contents.item_count)
+
+    def _compared(self, name: str) -> StoredVectors:
+        segments, width = self.manifest.contents.segments, self.manifest.compare[name].width
+        advice = f"run the same build again, with the compare model {name!r}, to make this file anew"
+        try:
+            vectors = [read(self.files, names.compare_rows(name, s), b.count) for s, b in enumerate(segments)]
+        except Damaged as error:
+            raise CrosscutError(f"{error}: {advice}") from error
+        if any(part.rows.shape[1] != width for part in vectors):
+            raise CrosscutError(
+                f"{self._path(names.compare_folder(name))} is damaged (not of {width} columns): {advice}"
+            )
+        return StoredVectors(vectors)
 
     def _text(self, name: str, block: Block) -> bytes:
         advice = "run the same build again, with overwrite=True if the index has changed since"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -102,13 +102,24 @@ class Grid:
     def is_complete(self, files: Files) -> bool:
         return self.holds(files, self.name, self.rows, self.columns)
 
+    def keep(self, files: Files, tile: Tile, values: Any) -> None:
+        """Bring a tile to disk; once this returns, it is safe."""
+        files.write_array(f"{tile.name}.npy", values.shape, values.dtype, [values])
+
+    def merge(self, files: Files) -> None:
+        """Make one file of all tiles."""
+        _merge(files, self)
+
+    def remove_tiles(self, files: Files) -> None:
+        files.remove(self.tile_folder)
+
 
 def missing(files: Files, grid: Grid) -> list[Tile]:
     """The tiles that are not there, or damaged; none when the whole array is there.
 
     >>> from crosscut.index.files import MemoryFiles
     >>> files, grid = MemoryFiles(), Grid("scores/x", rows=2, columns=3, tile=(1, 3))
-    >>> keep(files, grid.tiles()[0], np.zeros((1, 3), "<f2"))
+    >>> grid.keep(files, grid.tiles()[0], np.zeros((1, 3), "<f2"))
     >>> [tile.rows for tile in missing(files, grid)]
     [slice(1, 2, None)]
     """
@@ -123,16 +134,11 @@ def missing(files: Files, grid: Grid) -> list[Tile]:
     ]
 
 
-def keep(files: Files, tile: Tile, values: np.ndarray) -> None:
-    """Bring a tile to disk; once this returns, it is safe."""
-    files.write_array(f"{tile.name}.npy", values.shape, values.dtype, [values])
-
-
 def finish(files: Files, grid: Grid) -> None:
     """All tiles are there: they become one file, and go."""
     if not grid.is_complete(files):
-        _merge(files, grid)
-    files.remove(grid.tile_folder)
+        grid.merge(files)
+    grid.remove_tiles(files)
 
 
 def _merge(files: Files, grid: Grid) -> None:

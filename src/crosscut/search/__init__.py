@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from crosscut.errors import CrosscutError
@@ -46,7 +46,7 @@ def make_plan(method: str, problem: Problem, budget: int, **settings: Any) -> Pl
             raise CrosscutError(
                 f"method {method!r} has no setting {name!r}; it knows: {', '.join(known) or 'none'}"
             )
-    _check(given)
+    _check(given, (*FIRST_STAGES, *problem.queries.compare))
     if budget > problem.n_allowed:  # to have few items is no mistake: they get as many rounds as they fill
         budget = problem.n_allowed
         if "rounds" in given:
@@ -54,14 +54,14 @@ def make_plan(method: str, problem: Problem, budget: int, **settings: Any) -> Pl
     return METHODS[method](problem, budget, **given)
 
 
-def _check(settings: dict[str, Any]) -> None:
+def _check(settings: dict[str, Any], first_stages: Sequence[str]) -> None:
     """Refuse what makes no sense before anything is paid for."""
     rounds, share = settings.get("rounds", 1), settings.get("anchor_share", 0.5)
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise CrosscutError(f"rounds must be a whole number of at least 1, but is {rounds!r}")
     if not isinstance(share, int | float) or not 0 < share < 1:
         raise CrosscutError(f"anchor_share must lie between 0 and 1, but is {share!r}")
-    for name, choices in (("selection", SELECTIONS), ("first", FIRST_STAGES)):
+    for name, choices in (("selection", SELECTIONS), ("first", first_stages)):
         if settings.get(name, choices[0]) not in choices:
             kind = name if name == "selection" else "first stage"
             raise CrosscutError(f"unknown {kind} {settings[name]!r}: choose from {', '.join(choices)}")

@@ -165,6 +165,7 @@ class _Lesson:
                 vectors=None if a.vectors is None else a.vectors[batch],
                 lexical=None if a.lexical is None else a.lexical[batch],
                 terms=None if a.terms is None else [a.terms[row] for row in rows],
+                compare={name: scores[batch] for name, scores in a.compare.items()},
             ),
         )
 

@@ -2,9 +2,9 @@
 
     score of item i = item_mean_i + basis_i · c + anchors_i · a + vectors_i · e + words_i · l + terms_i · t + noise
 
-Cheap *signals* (similarity, lexical score, what the anchor queries most like this one scored) enter through a
-*basis*: each as a line with two bends, whose coefficients c differ between queries, with the mean and the
-covariance kept here. The other parts have weights of mean zero; their variances are kept here.
+Cheap *signals* (similarity, lexical score, what a compare model says, what the anchor queries most like this one
+scored) enter through a *basis*: each as a line with two bends, whose coefficients c differ between queries, with
+the mean and the covariance kept here. The other parts have weights of mean zero; their variances are kept here.
 `learn.py` learns all of it from the anchor queries; without any, `default_prior` serves.
 """
 
@@ -27,6 +27,7 @@ BENDS = (1.5, 3.0)  # in standard deviations of the signal
 START = {
     "similarity": ((0.0, 0.4, 0.0), (0.2, 0.5, 0.6)),
     "lexical": ((0.15, 0.2, 0.0), (0.2, 0.3, 0.3)),
+    "compare": ((0.2, 0.4, 0.0), (0.3, 0.5, 0.6)),
     "anchors": ((0.6, 0.0, 0.0), (0.4, 0.4, 0.4)),
 }
 START_OFFSET = 0.5
@@ -81,13 +82,15 @@ def default_prior(problem: Problem) -> Prior:
 
 def start_coefficients(names: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the coefficients to begin with: offset first, then three per signal."""
-    mean = [0.0] + [value for name in names for value in START[name][0]]
-    deviation = [START_OFFSET] + [value for name in names for value in START[name][1]]
+    starts = [START[name.partition(":")[0]] for name in names]
+    mean = [0.0] + [value for means, _ in starts for value in means]
+    deviation = [START_OFFSET] + [value for _, deviations in starts for value in deviations]
     return np.array(mean), np.array(deviation) ** 2
 
 
 def raw_signals(problem: Problem) -> dict[str, np.ndarray]:
     signals = {"similarity": problem.similarity, "lexical": problem.queries.lexical}
+    signals |= {f"compare:{name}": problem.queries.compare[name] for name in problem.corpus.compare}
     return {name: scores for name, scores in signals.items() if scores is not None}
 
 

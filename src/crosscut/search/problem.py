@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ class Corpus:
     anchor_vectors: np.ndarray | None = None  # (k_q, d)
     item_anchors: np.ndarray | None = None  # positions of the anchor items
     item_scores: np.ndarray | None = None  # (anchor items, N)
+    compare: tuple[str, ...] = ()  # the compare models whose scores are signals of the default method
     prior: Prior | None = None  # what the default method learned from the anchor queries
 
 
@@ -42,6 +43,7 @@ class Queries:
     vectors: np.ndarray | None = None  # (Q, d)
     lexical: np.ndarray | None = None  # (Q, N)
     terms: Sequence[TermScores] | None = None
+    compare: Mapping[str, np.ndarray] = field(default_factory=dict)  # (Q, N) scores of compare models, by name
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -52,12 +54,15 @@ class Queries:
             None if self.vectors is None else self.vectors[rows],
             None if self.lexical is None else self.lexical[rows],
             None if self.terms is None else self.terms[rows],
+            {name: scores[rows] for name, scores in self.compare.items()},
         )
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A batch of queries over a corpus. `allowed` (N,) marks the items that may be scored; None means all.
+    """A batch of queries over a corpus. `allowed` marks the items that may be scored; None means all.
+
+    It is (N,), the same for all queries; a pipeline's later stages have (Q, N), as many for each.
 
     >>> problem = Problem(Corpus(3, vectors=np.eye(3)), Queries([7], vectors=np.array([[0.0, 0.6, 0.8]])))
     >>> print(problem.first_stage(None))
@@ -71,7 +76,7 @@ class Problem:
 
     @property
     def n_allowed(self) -> int:
-        return self.corpus.size if self.allowed is None else int(self.allowed.sum())
+        return self.corpus.size if self.allowed is None else int(self.allowed.sum(axis=-1).max())
 
     @cached_property
     def generators(self) -> list[np.random.Generator]:
@@ -92,6 +97,8 @@ class Problem:
         """The cheap ranking as scores (Q, N); None takes the best that is there."""
         parts = {"encoder": self.similarity, "lexical": self.queries.lexical}
         there = [part for part in parts.values() if part is not None]
+        if name is not None and name in self.queries.compare:
+            return self.queries.compare[name]
         if name == "random" or (name is None and not there):
             return self.random()
         if name is None or name == "rrf":

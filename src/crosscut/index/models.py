@@ -1,0 +1,153 @@
+"""The models of an index: those that were given, or those that it names, loaded when they are first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from crosscut.compare import Comparer, as_comparer
+from crosscut.encoders import Encoder, ExportedEncoder, ModelEncoder, as_encoder
+from crosscut.errors import CrosscutError
+from crosscut.index.compared import check_same
+from crosscut.index.manifest import Manifest, Model
+from crosscut.index.store import Store
+from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, scorer_again
+from crosscut.scorers.exported import ExportedScorer
+
+
+class Models:
+    """Scorer, encoder and compare models of a store; `comparers` are by their names in it."""
+
+    def __init__(
+        self,
+        store: Store,
+        scorer: Scorer | None = None,
+        encoder: Encoder | None = None,
+        comparers: Mapping[str, Comparer] | None = None,
+    ) -> None:
+        self._store, self._scorer, self._encoder = store, scorer, encoder
+        self._comparers = dict(comparers or {})
+
+    @property
+    def scorer(self) -> Scorer:
+        if self._scorer is None:
+            manifest = self._store.manifest
+            assert manifest.scorer is not None
+            self._scorer = self._load(
+                "scorer",
+                manifest.scorer,
+                "scorer" in manifest.extra.get("by_name", ["scorer"]),
+                lambda name: scorer_again(name, manifest.scorer_options),
+            )
+            if isinstance(self._scorer, RemoteScorer):
+                self._scorer.withhold_key()
+            check_model("scorer", manifest.scorer, self._scorer, manifest.scorer_options)
+        return self._scorer
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """None if the index was built without."""
+        manifest = self._store.manifest
+        if self._encoder is None and manifest.encoder is not None:
+            by_name = "encoder" in manifest.extra.get("by_name", ["encoder"])
+            self._encoder = self._load("encoder", manifest.encoder, by_name, as_encoder)
+            check_model("encoder", manifest.encoder, self._encoder, {})
+        return self._encoder
+
+    def comparer(self, name: str) -> Comparer:
+        """The compare model of that name in the index."""
+        if name not in self._comparers:
+            entry = self._store.manifest.compare[name]
+            model = self._load("compare model", entry.model, entry.by_name, as_comparer)
+            check_same(name, entry, model)
+            self._comparers[name] = model
+        return self._comparers[name]
+
+    def comparers(self) -> dict[str, Comparer]:
+        """All whose vectors are complete."""
+        return {name: self.comparer(name) for name, one in self._store.manifest.compare.items() if one.complete}
+
+    def keep(self, name: str, comparer: Comparer) -> None:
+        self._comparers[name] = comparer
+
+    def _load(self, kind: str, built_with: Model, by_name: bool, make: Any) -> Any:
+        keyword = "compare" if kind == "compare model" else kind
+        if not by_name:
+            raise CrosscutError(
+                f"the index was built with {kind} {built_with.name!r}, an object of the program that built it: "
+                f"give it as {keyword}="
+            )
+        try:
+            return make(built_with.name)
+        except CrosscutError as error:
+            raise CrosscutError(
+                f"the index was built with {kind} {built_with.name!r}, which cannot be loaded by that name "
+                f"({error}): give it as {keyword}="
+            ) from error
+
+
+def given_comparers(compare: Any) -> list[tuple[str | None, Any]]:
+    """Compare models as callers give them: one, several, or by name; with their names if they have any.
+
+    >>> given_comparers("models/cmc"), given_comparers({"small": "models/cmc"})
+    ([(None, 'models/cmc')], [('small', 'models/cmc')])
+    """
+    if compare is None:
+        return []
+    if isinstance(compare, Mapping):
+        return list(compare.items())
+    if isinstance(compare, str | Path | Comparer):
+        return [(None, compare)]
+    if isinstance(compare, Iterable):
+        return [(None, one) for one in compare]
+    raise CrosscutError(
+        f"compare is a {type(compare).__name__}: give the folder of a compare model, a list of them, or a mapping "
+        "from names to them"
+    )
+
+
+def match_comparers(manifest: Manifest, compare: Any) -> dict[str, Comparer]:
+    """Given models by their names in the index; one that its vectors do not come from is an error."""
+    matched: dict[str, Comparer] = {}
+    for name, given in given_comparers(compare):
+        model = as_comparer(given)
+        fits = [label for label, one in manifest.compare.items() if one.model.is_same(Model.of(model))]
+        label = name or next(iter([*fits, model.kind]))
+        if label not in manifest.compare:
+            there = ", ".join(f"{key}: {one.model}" for key, one in manifest.compare.items()) or "none"
+            raise CrosscutError(
+                f"the index has no vectors of the compare model {Model.of(model)}; it has: {there}. "
+                "Add them with add_compare or `crosscut index --compare`"
+            )
+        check_same(label, manifest.compare[label], model)
+        matched[label] = model
+    return matched
+
+
+def check_model(kind: str, built_with: Model | None, given: Scorer | Encoder, options: Mapping[str, Any]) -> None:
+    """Refuse a model that the stored numbers do not come from."""
+    now = Model.of(given)
+    if built_with is None or not built_with.is_same(now):
+        was = f"{kind} {built_with}{_with(options)}" if built_with else f"no {kind}"
+        this = f"{kind} {now}{_with(given.options() if isinstance(given, Scorer) else {})}"
+        raise CrosscutError(
+            f"the index was built with {was}, but this is {this}: "
+            "use the same, or say other_models=True if this is meant"
+        )
+
+
+def _with(options: Mapping[str, Any]) -> str:
+    return f" with {', '.join(f'{name}={value}' for name, value in options.items())}" if options else ""
+
+
+def has_name(model: Scorer | Encoder | Comparer | None) -> bool:
+    """Whether the name of a model may find it again; that of a function finds, if anything, a stranger."""
+    if isinstance(model, RemoteScorer):
+        return True
+    if isinstance(model, Comparer):
+        return model.digest() != "" and (model.name.startswith("bi:") or Path(model.name).is_dir())
+    return (
+        isinstance(model, TransformerScorer | ExportedScorer | PredictScorer | ModelEncoder | ExportedEncoder)
+        and model.digest() != ""
+    )
