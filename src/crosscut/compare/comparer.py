@@ -15,7 +15,7 @@ from safetensors.torch import save as to_bytes
 from tqdm import tqdm
 
 from crosscut.compare.base import Comparer, ItemVectors, QueryVectors
-from crosscut.compare.model import CompareModel
+from crosscut.compare.model import CompareModel, Rows, check_settings
 from crosscut.compare.registry import model_class
 from crosscut.compare.text_encoder import TextEncoder
 from crosscut.data.atomic import atomic_write
@@ -85,9 +85,7 @@ class ModelComparer(Comparer):
         lengths, order, parts = np.array([len(ids) for ids in tokens]), [], []
         with torch.inference_mode(), any_shape():
             for batch in length_batches(lengths, self._tokens, waste=0.1):
-                parts.append(
-                    self.flat(self.model.encode(role, self._inputs([tokens[n] for n in batch], encoder.pad)))
-                )
+                parts.append(flat(self.model.encode(role, self._inputs([tokens[n] for n in batch], encoder.pad))))
                 order.append(batch)
                 bar.update(len(batch))
         back = np.argsort(np.concatenate(order))
@@ -96,17 +94,6 @@ class ModelComparer(Comparer):
     def _inputs(self, tokens: Sequence[Sequence[int]], pad: int) -> dict[str, torch.Tensor]:
         """Longest first, as `length_batches` gives them."""
         return {name: value.to(self.device) for name, value in as_inputs(tokens, pad).items()}
-
-    def flat(self, made: tuple[torch.Tensor, torch.Tensor | None]) -> ItemVectors:
-        """Rows of texts one after the other, without those that are not there."""
-        rows, there = made
-        if there is None:
-            counts = np.full(len(rows), rows.shape[1])
-            table = rows.reshape(-1, rows.shape[2])
-        else:
-            counts, table = there.sum(dim=1).cpu().numpy(), rows[there]
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-        return ItemVectors(table.float().cpu().numpy(), starts)
 
     def _score(self, queries: QueryVectors, candidates: Sequence[ItemVectors]) -> list[np.ndarray]:
         scores: list[np.ndarray] = [np.zeros(0)] * len(candidates)
@@ -179,6 +166,18 @@ def as_inputs(tokens: Sequence[Sequence[int]], pad: int) -> dict[str, torch.Tens
     return {"input_ids": ids, "attention_mask": (torch.arange(width) < lengths[:, None]).long()}
 
 
+def flat(made: Rows) -> ItemVectors:
+    """Rows of texts one after the other, without those that are not there."""
+    rows, there = made
+    if there is None:
+        counts = np.full(len(rows), rows.shape[1])
+        table = rows.reshape(-1, rows.shape[2])
+    else:
+        counts, table = there.sum(dim=1).cpu().numpy(), rows[there]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+    return ItemVectors(table.float().cpu().numpy(), starts)
+
+
 def _cut(places: np.ndarray, size: int) -> list[np.ndarray]:
     return [places[start : start + size] for start in range(0, len(places), size)]
 
@@ -220,6 +219,7 @@ def load_model(folder: Path) -> CompareModel:
     with loading(str(folder)):
         kind = model_class(str(about["kind"]))
         encoders = [TextEncoder.load(folder / place) for place in FOLDERS.values() if (folder / place).is_dir()]
+        check_settings(kind, about["settings"])
         model = kind(*encoders, **about["settings"])
         wanted = set(model.own_state())
         layers = load_file(folder / LAYERS) if wanted else {}

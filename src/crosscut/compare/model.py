@@ -53,6 +53,10 @@ class CompareModel(torch.nn.Module):
     def states(self, role: Role, given: dict[str, torch.Tensor]) -> States:
         return self.encoder(role).states(given, self.reads_layers and role == "query")
 
+    def whole(self, states: States) -> Rows:
+        """Rows of queries from a run through the whole encoder, with all `layers`, that others have part in."""
+        return self.rows("query", states)
+
     @abstractmethod
     def rows(self, role: Role, states: States) -> Rows:
         """What is kept of texts."""
@@ -97,3 +101,12 @@ def check_settings(model: type[CompareModel], settings: dict[str, Any]) -> None:
         if name not in known:
             listed = ", ".join(known) or "none"
             raise CrosscutError(f"the compare model {model.kind} has no setting {name!r}: it has {listed}")
+
+
+def check_token_width(encoder: TextEncoder, kind: str) -> None:
+    """Refuse an encoder whose vectors of texts have other dimensions than those of tokens."""
+    if encoder.width != encoder.token_width:
+        raise CrosscutError(
+            f"the compare model {kind} needs an encoder whose vectors of texts and tokens are equally long, but "
+            f"this one's have {encoder.width} and {encoder.token_width} dimensions"
+        )
