@@ -85,6 +85,7 @@ VERBS = """
     replace reset resolve return run sample save scale search select send set show sort split start stop store
     test train transform translate update use validate view wait watch write
 """
+STOP_WORDS, TASKS = frozenset(STOP.split()), frozenset(VERBS.split())
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ def question(text: str, rng: np.random.Generator) -> str:
         words[0] = words[0].removesuffix("es" if words[0].endswith(("ches", "shes", "sses")) else "s")
         kind = "task"
     else:
-        kind = "task" if len(words) > 2 and words[0] in VERBS.split() else "topic"
+        kind = "task" if len(words) > 2 and words[0] in TASKS else "topic"
     asked = str(rng.choice(OPENINGS[kind])).format(" ".join(words))
     return asked + ("?" if rng.random() < 0.6 else "")
 
@@ -306,7 +307,7 @@ def about_two(text: str, rng: np.random.Generator) -> str:
 def telling(text: str) -> list[str]:
     """The words of a text that say something, each once, in their order."""
     words = re.findall(r"[A-Za-z][\w-]+", text)
-    return list(dict.fromkeys(word.lower() for word in words if word.lower() not in STOP.split()))
+    return list(dict.fromkeys(word.lower() for word in words if word.lower() not in STOP_WORDS))
 
 
 def keywords(text: str, rng: np.random.Generator) -> str:
