@@ -119,7 +119,7 @@ def test_sigkill_at_every_write(tmp_path, change, moment):
     assert _without_temporary(tree(folder)) == expected
 
 
-def _run_and_die(run, moment):
+def _run_and_die(run, moment, at=2):
     """Run in a child that kills itself at the second write of a file (at the first it would never get on)."""
     pid = os.fork()
     if pid == 0:
@@ -130,10 +130,10 @@ def _run_and_die(run, moment):
             def deadly(source, target):
                 nonlocal writes
                 writes += 1
-                if writes == 2 and moment == "before":
+                if writes == at and moment == "before":
                     os.kill(os.getpid(), signal.SIGKILL)
                 replace(source, target)
-                if writes == 1 and moment == "after":
+                if writes == at - 1 and moment == "after":
                     os.kill(os.getpid(), signal.SIGKILL)
 
             os.replace = deadly

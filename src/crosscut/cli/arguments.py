@@ -13,6 +13,10 @@ ENCODER = (
     "crosscut-tiny, a name on the Hugging Face hub, a folder (a model's, or one that `crosscut export` wrote), or "
     "python:module:attribute (an object of yours)"
 )
+COMPARE = (
+    "the folder of a compare model that `crosscut train compare` wrote, bi:MODEL (a bi-encoder), or "
+    "python:module:attribute (an object of yours); NAME=MODEL gives it a name"
+)
 SCORER = (
     "crosscut-tiny, a name on the Hugging Face hub, a folder (a model's, or one that `crosscut export` wrote), "
     "tei:URL or cohere:MODEL (a rerank server), or python:module:function (a function or an object of yours)"
@@ -102,6 +106,6 @@ def add_search_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--first",
         metavar="NAME",
-        help="what picks the first batch, and what `rerank` reranks: random, encoder, lexical or rrf "
-        "(default: the method's own)",
+        help="what picks the first batch, and what `rerank` reranks: random, encoder, lexical, rrf, or a compare "
+        "model of the index by name (default: the method's own)",
     )

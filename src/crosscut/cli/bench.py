@@ -17,8 +17,9 @@ MATRIX_ABOUT = """\
 Compare search methods on a file of scores, with no model in the loop: how much of the true top k does
 each find with the same number of calls? The file is an .npz with `scores` (queries x items) and
 `anchors` (so many first rows are anchor queries, the others test queries); optional are
-item_embeddings, query_embeddings, lexical_scores, item_ids and query_ids. Figures are means over the
-test queries; the overhead is the time per query beside scoring.
+item_embeddings, query_embeddings, lexical_scores, item_ids and query_ids, and compare_scores (queries x
+items, of a compare model), which the default then goes by too, and which --first compare ranks by.
+Figures are means over the test queries; the overhead is the time per query beside scoring.
 """
 MATRIX_EXAMPLES = """\
 examples:
@@ -78,6 +79,12 @@ def _add_matrix(benches: Verbs) -> None:
         choices=["float16", "int8"],
         help="round the anchor scores as an index that keeps them so (default: take them as they are)",
     )
+    add(
+        "--no-signal",
+        dest="signal",
+        action="store_false",
+        help="let the default not go by compare_scores (default: it does, where there are any)",
+    )
     add("--json", action="store_true", help="print a JSON array of rows instead of a table")
     parser.set_defaults(run=run_matrix)
 
@@ -94,6 +101,7 @@ def run_matrix(args: argparse.Namespace) -> int:
         data=args.data,
         seeds=args.seed,
         store=args.store,
+        signal=args.signal,
         progress=True,
         rounds=args.rounds,
         first=args.first,

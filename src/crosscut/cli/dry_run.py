@@ -1,14 +1,64 @@
-"""What `crosscut index --dry-run` prints."""
+"""`crosscut index --dry-run`."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from crosscut.types import Item, Query
 
 if TYPE_CHECKING:
+    from crosscut.compare import Comparer
+    from crosscut.encoders import Encoder
     from crosscut.index.estimate import Estimate
+    from crosscut.index.executors import Executor
+    from crosscut.index.store import Store
+    from crosscut.scorers import Scorer
+
+
+def dry_run(
+    args: argparse.Namespace,
+    store: Store | None,
+    items: list[Item],
+    queries: list[Query],
+    scorer: Scorer,
+    encoder: Encoder | None,
+    comparers: Sequence[tuple[str | None, Comparer | str]],
+    executor: Executor,
+) -> int:
+    """Measure, print what the command would take, and write nothing."""
+    from crosscut.index.compared import labelled
+    from crosscut.index.estimate import estimate_addition, estimate_build
+    from crosscut.index.models import Models, given_comparers
+
+    executor.check(scorer)
+    workers = executor.count(scorer)
+    compare: list[Any] = [(name, comparer) for name, comparer, _ in given_comparers(comparers)]
+    if store:
+        if items:  # they get vectors of the models that the index has, too
+            compare += Models(store, comparers=labelled(store.manifest, compare)).comparers().items()
+        cost = estimate_addition(
+            store, items, queries, scorer=scorer, encoder=encoder, compare=compare, workers=workers
+        )
+    else:
+        cost = estimate_build(
+            items,
+            scorer=scorer,
+            folder=args.out,
+            encoder=encoder,
+            compare=compare,
+            anchor_queries=queries,
+            anchor_items=args.anchor_items or 0,
+            seed=args.seed or 0,
+            overwrite=args.overwrite,
+            dtype=args.store or "float16",
+            workers=workers,
+        )
+    print_estimate(args.out, cost, args.json)
+    return 0
 
 
 def print_estimate(folder: str, cost: Estimate, as_json: bool) -> None:
@@ -27,6 +77,11 @@ def _lines(cost: Estimate) -> Iterator[tuple[str, str]]:
     yield "pairs", f"{cost.pairs:,} to score" + _done(cost.pairs_done, cost.pairs)
     if cost.texts:
         yield "texts", f"{cost.texts:,} to encode" + _done(cost.texts_done, cost.texts)
+    if cost.compare_texts:
+        yield (
+            "compare",
+            f"{cost.compare_texts:,} texts to encode" + _done(cost.compare_texts_done, cost.compare_texts),
+        )
     if cost.pairs_per_second:
         shared = f", with {cost.workers} workers {cost.pairs_per_second * cost.workers:,.0f} if each is as fast"
         yield "speed", f"{cost.pairs_per_second:,.0f} pairs/s" + (shared if cost.workers > 1 else "")
@@ -36,7 +91,8 @@ def _lines(cost: Estimate) -> Iterator[tuple[str, str]]:
     yield (
         "disk",
         f"{size(cost.disk_bytes)}: scores {size(cost.score_bytes)}, vectors {size(cost.vector_bytes)}, "
-        f"texts {size(cost.text_bytes)}, words and prior {size(cost.derived_bytes)}",
+        f"texts {size(cost.text_bytes)}, words and prior {size(cost.derived_bytes)}"
+        + (f", compare models {size(cost.compare_bytes)}" if cost.compare_bytes else ""),
     )
     short = cost.disk_bytes + cost.building_bytes > cost.free_bytes
     yield (

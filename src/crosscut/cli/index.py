@@ -6,14 +6,15 @@ import argparse
 import json
 import sys
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from crosscut.cli.arguments import ENCODER, ITEMS, SCORER, Verbs, add_scorer_option, at_least, new_parser
+from crosscut.cli.arguments import COMPARE, ENCODER, ITEMS, SCORER, Verbs, add_scorer_option, at_least, new_parser
 from crosscut.cli.output import hint_at_cuts
 from crosscut.errors import CrosscutError
 from crosscut.types import Item, Query
 
 if TYPE_CHECKING:
+    from crosscut.compare import Comparer
     from crosscut.encoders import Encoder
     from crosscut.index.executors import Executor
     from crosscut.index.store import Store
@@ -24,6 +25,8 @@ Make an index of items. Every anchor query is scored against every item now, whi
 search better; the encoder adds a vector for each item. Models that are not named are crosscut-tiny,
 which comes with crosscut. A build that was stopped continues where it was when the same command is
 run again. --add brings more items or anchor queries to a finished index, and scores only what is new.
+--compare keeps what a compare model makes of the items too, for pipelines and better searches; it may
+also be given later, to the same command.
 """
 EXAMPLES = """\
 examples:
@@ -34,12 +37,15 @@ examples:
   crosscut index faq.jsonl --out faq.index --scorer ./my-model --anchor-queries past.txt --dry-run
   crosscut index more.jsonl --out faq.index --add
   crosscut index --out faq.index --add --anchor-queries new-questions.txt
+  crosscut index --out faq.index --add --compare ./my-cmc
   crosscut index faq.jsonl --out faq.index --scorer ./my-model --anchor-queries past.txt \\
       --executor ray --address 10.0.0.1:6379
   cat lines.txt | crosscut index - --out lines.index --scorer python:my_module:my_function
 """
 
 NO_ENCODER = "none"
+
+Named: TypeAlias = "tuple[str | None, Comparer | str]"  # a compare model and the name it was given
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -55,6 +61,20 @@ def add_parser(verbs: Verbs) -> None:
     add("--scorer", metavar="MODEL", help=f"the cross-encoder: {SCORER} (default: crosscut-tiny)")
     add_scorer_option(parser)
     add("--encoder", metavar="MODEL", help=f"a bi-encoder: {ENCODER}, or none (default: crosscut-tiny)")
+    add(
+        "--compare",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help=f"a compare model, and more with more of these: {COMPARE} (default: none; its name is its kind)",
+    )
+    add(
+        "--signal",
+        type=at_least(0),
+        metavar="N",
+        help="how many of a query's nearest items the default search has the first --compare model compare, to go "
+        "by its scores too; 0: none (default: 16384, or 2048 on a CPU; 0 for models of a vector per token)",
+    )
     add(
         "--anchor-queries",
         metavar="FILE",
@@ -131,12 +151,15 @@ def run(args: argparse.Namespace) -> int:
     if store:
         items, queries = _new_ones(store, items, queries)
     scorer, encoder = _models(args, store)
+    comparers = _comparers(args.compare)
     if args.dry_run:
-        return _dry_run(args, store, items, queries, scorer, encoder, executor)
+        from crosscut.cli.dry_run import dry_run
+
+        return dry_run(args, store, items, queries, scorer, encoder, comparers, executor)
     if store:
-        _add(store, items, queries, scorer, encoder, executor)
+        _add(args, store, items, queries, scorer, encoder, comparers, executor)
     else:
-        _build(args, items, queries, scorer, encoder, executor)
+        _build(args, items, queries, scorer, encoder, comparers, executor)
     manifest = Store.open(args.out).manifest
     contents = manifest.contents
     built = {
@@ -149,6 +172,7 @@ def run(args: argparse.Namespace) -> int:
         "seconds": round(perf_counter() - start, 3),
         "scorer": scorer.name,
         "encoder": encoder.name if encoder else None,
+        "compare": {name: one.model.name for name, one in manifest.compare.items()},
     }
     if store:
         built |= {"added_items": len(items), "added_anchor_queries": len(queries)}
@@ -171,8 +195,12 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise CrosscutError("items and anchor queries cannot both come from stdin: put one of them in a file")
     if not args.add and args.items is None:
         raise CrosscutError("no items are given: name a file or folder of them, or - for stdin")
-    if args.add and args.items is args.anchor_queries is None:
-        raise CrosscutError("nothing is given to add: name a file of items, or --anchor-queries FILE, or both")
+    if args.add and args.items is args.anchor_queries is None and not args.compare:
+        raise CrosscutError(
+            "nothing is given to add: name a file of items, --anchor-queries FILE, or --compare MODEL"
+        )
+    if args.signal is not None and not args.compare:
+        raise CrosscutError("--signal says how a compare model is used: name one with --compare MODEL")
     for flag in ("overwrite", "store", "anchor_items", "lexical", "seed"):
         given = getattr(args, flag)
         if args.add and given is not None and given is not False:  # 0 may be given too
@@ -207,12 +235,19 @@ def _models(args: argparse.Namespace, store: Store | None) -> tuple[Scorer, Enco
     return scorer, None if encoder in (None, NO_ENCODER) else load_encoder(encoder)
 
 
+def _comparers(given: list[str]) -> list[Named]:
+    from crosscut.cli.models import load_comparer
+
+    return [load_comparer(text) for text in given]
+
+
 def _build(
     args: argparse.Namespace,
     items: list[Item],
     queries: list[Query],
     scorer: Scorer,
     encoder: Encoder | None,
+    comparers: list[Named],
     executor: Executor,
 ) -> None:
     from crosscut.index.index import Index
@@ -222,6 +257,8 @@ def _build(
         scorer=scorer,
         anchor_queries=queries,
         encoder=False if encoder is None else encoder,
+        compare=comparers,
+        signal=args.signal,
         path=args.out,
         lexical=None if args.lexical == "none" else args.lexical or "bm25",
         anchor_items=args.anchor_items or 0,
@@ -241,54 +278,26 @@ def _new_ones(store: Store, items: list[Item], queries: list[Query]) -> tuple[li
 
 
 def _add(
+    args: argparse.Namespace,
     store: Store,
     items: list[Item],
     queries: list[Query],
     scorer: Scorer,
     encoder: Encoder | None,
+    comparers: list[Named],
     executor: Executor,
 ) -> None:
     from crosscut.index.change import add_anchor_queries, add_items
     from crosscut.index.index import Index
+    from crosscut.index.models import Models, add_comparers, given_comparers
 
+    known = add_comparers(store, given_comparers(comparers), args.signal, progress=True)
     if items:
-        add_items(store, items, scorer=scorer, encoder=encoder, executor=executor, progress=True)
+        known = Models(store, comparers=known).comparers()
+        add_items(store, items, scorer=scorer, encoder=encoder, comparers=known, executor=executor, progress=True)
     if queries:
         add_anchor_queries(store, queries, scorer=scorer, encoder=encoder, executor=executor, progress=True)
-    Index(store, scorer, encoder)  # learns anew what searches go by, so that no search has to
-
-
-def _dry_run(
-    args: argparse.Namespace,
-    store: Store | None,
-    items: list[Item],
-    queries: list[Query],
-    scorer: Scorer,
-    encoder: Encoder | None,
-    executor: Executor,
-) -> int:
-    from crosscut.cli.dry_run import print_estimate
-    from crosscut.index.estimate import estimate_addition, estimate_build
-
-    executor.check(scorer)
-    workers = executor.count(scorer)
-    if store:
-        cost = estimate_addition(store, items, queries, scorer=scorer, encoder=encoder, workers=workers)
-    else:
-        cost = estimate_build(
-            items,
-            scorer=scorer,
-            folder=args.out,
-            encoder=encoder,
-            anchor_queries=queries,
-            anchor_items=args.anchor_items or 0,
-            seed=args.seed or 0,
-            overwrite=args.overwrite,
-            dtype=args.store or "float16",
-            workers=workers,
-        )
-    print_estimate(args.out, cost, args.json)
-    return 0
+    Index(store, scorer, encoder, known)  # learns anew what searches go by, so that no search has to
 
 
 def _anchor_queries(path: str | None, count: int | None) -> list[Query]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from crosscut.errors import CrosscutError
 
 if TYPE_CHECKING:
+    from crosscut.compare import Comparer
     from crosscut.encoders import Encoder
     from crosscut.index.index import Index
     from crosscut.index.manifest import Manifest, Model
@@ -83,6 +84,26 @@ def load_encoder(name: str | None) -> Encoder:
     return ModelEncoder(model, name=name)
 
 
+def load_comparer(text: str) -> tuple[str | None, Comparer | str]:
+    """The name, if there is one, and the compare model that `--compare` gives; folders are loaded by the index.
+
+    >>> load_comparer("small=bi:sentence-transformers/all-MiniLM-L6-v2")
+    ('small', 'bi:sentence-transformers/all-MiniLM-L6-v2')
+    """
+    from crosscut.compare import Comparer
+
+    name, equals, model = text.partition("=")
+    if not equals or not name.replace("-", "").isalnum() or Path(text).exists():
+        name, model = "", text
+    if model.startswith(PYTHON):
+        found = _import(model)
+        if not isinstance(found, Comparer):
+            raise CrosscutError(f"{model} is not a compare model: it must be a crosscut.compare.Comparer")
+        return name or None, found
+    start = "bi:" if model.startswith("bi:") else ""
+    return name or None, start + _findable(model.removeprefix(start))
+
+
 def stored_name(kind: str, manifest: Manifest) -> str | None:
     """The name by which the scorer or encoder of an index is loaded again; None if it has none."""
     model: Model | None = getattr(manifest, kind)
@@ -112,7 +133,12 @@ def index_scorer(
 
 
 def open_index(
-    folder: str, scorer: str | None, encoder: str | None, other_models: bool, options: Sequence[str] = ()
+    folder: str,
+    scorer: str | None,
+    encoder: str | None,
+    other_models: bool,
+    options: Sequence[str] = (),
+    compare: Sequence[str] = (),
 ) -> Index:
     """The index in `folder`, with the models that it names unless others are given."""
     from crosscut.index.index import Index
@@ -127,6 +153,7 @@ def open_index(
         folder,
         scorer=index_scorer(manifest, scorer, options, other_models) if by_us else None,
         encoder=None if encoder is None else load_encoder(encoder),
+        compare=[load_comparer(text) for text in compare],
         other_models=other_models,
     )
 

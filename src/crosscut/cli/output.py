@@ -111,16 +111,14 @@ def _render(
 
 
 def as_object(result: SearchResult) -> dict[str, Any]:
-    """A result as JSON has it; the trace only if there is one.
+    """A result as JSON has it; trace and stages only if there are any.
 
     >>> from crosscut.types import Seconds
     >>> as_object(SearchResult("sky?", (), calls=2, rounds=1, seconds=Seconds(0.5, 0.0, 0.0)))["seconds"]
     {'scoring': 0.5, 'fitting': 0.0, 'selecting': 0.0}
     """
     made = asdict(result)
-    if made["trace"] is None:
-        del made["trace"]
-    return made
+    return {key: value for key, value in made.items() if value is not None or key not in ("trace", "stages")}
 
 
 def table(result: SearchResult) -> str:
@@ -140,9 +138,22 @@ def table(result: SearchResult) -> str:
     lines = [f"rank {'score':>9}  {'id':<{width}}  text"]
     for hit, id in zip(result, ids, strict=True):
         lines.append(f"{hit.rank:>4} {hit.score:>9.3f}  {id:<{width}}  {_shorten(hit.text, room)}")
-    lines += [*_trace_lines(result), f"{_count(result.calls, 'call')} in {_count(result.rounds, 'round')}, "]
+    lines += [
+        *_stage_lines(result),
+        *_trace_lines(result),
+        f"{_count(result.calls, 'call')} in {_count(result.rounds, 'round')}, ",
+    ]
     lines[-1] += str(result.seconds)
     return "\n".join(lines) + "\n"
+
+
+def _stage_lines(result: SearchResult) -> list[str]:
+    """A line for each stage of a pipeline, if the trace was asked for."""
+    return [
+        f"stage {one.name}: {_count(one.items_in, 'item')} in, {one.items_out} out, {_count(one.calls, 'call')}, "
+        f"{one.seconds:.3f} s; score: {one.scores}"
+        for one in (result.stages if result.trace is not None and result.stages else ())
+    ]
 
 
 def _trace_lines(result: SearchResult) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from crosscut.cli.arguments import (
+    COMPARE,
     ENCODER,
     SCORER,
     Verbs,
@@ -21,12 +22,18 @@ from crosscut.types import Query
 ABOUT = """\
 Find the items that the scorer ranks first, as far as a budget of calls per query can tell. Every score
 shown is the model's own, never an estimate. Ask one query, or a file of them with --queries.
+
+A --pipeline says instead which stages to go through, and how many items each hands on. NAME:N is one of
+dense, lexical, rrf (the best N of all items by encoder, by words, by both), a compare model of the index
+by its name (the best N of what came in), cross (the scorer ranks the best N of what came in), crosscut
+(the search without --pipeline, with N calls, among what came in). Scores are those of the last stage.
 """
 EXAMPLES = """\
 examples:
   crosscut search faq.index "does my policy cover floods?"
   crosscut search faq.index "does my policy cover floods?" -k 5 --budget 50 --json
   crosscut search faq.index --queries queries.jsonl -k 100 --format trec --out faq.run
+  crosscut search faq.index "does my policy cover floods?" --pipeline "dense:512 > cmc:64 > cross:16" --trace
 """
 
 
@@ -42,15 +49,18 @@ def add_parser(verbs: Verbs) -> None:
     add(
         "--budget",
         type=at_least(1),
-        default=200,
         metavar="B",
-        help="model calls that one query may cost (default: %(default)s)",
+        help="model calls that one query may cost (default: 200)",
     )
     add(
         "--method",
-        default="crosscut",
         metavar="NAME",
-        help="exact, rerank, anncur, adacur, itemcur, fixeditem or crosscut (default: %(default)s)",
+        help="exact, rerank, anncur, adacur, itemcur, fixeditem or crosscut (default: crosscut)",
+    )
+    add(
+        "--pipeline",
+        metavar="STAGES",
+        help='stages instead of a method and a budget, such as "dense:512 > cmc:64 > cross:16" (default: none)',
     )
     add_search_settings(parser)
     add("--selection", metavar="NAME", help="how later rounds pick items: topk, softmax or random (default: topk)")
@@ -76,10 +86,17 @@ def add_parser(verbs: Verbs) -> None:
         help="search among these items only; a file is read as one id a line (default: all; after QUERY)",
     )
     add("--seed", type=at_least(0), default=0, metavar="S", help="seed of random draws (default: %(default)s)")
-    add("--trace", action="store_true", help="show what each round did")
+    add("--trace", action="store_true", help="show what each round, and each stage of a pipeline, did")
     add("--scorer", metavar="MODEL", help=f"{SCORER} (default: the one that the index was built with)")
     add_scorer_option(parser)
     add("--encoder", metavar="MODEL", help=f"{ENCODER} (default: the one that the index was built with)")
+    add(
+        "--compare",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help=f"{COMPARE} (default: those that the index was built with)",
+    )
     add(
         "--other-models",
         action="store_true",
@@ -93,12 +110,14 @@ def run(args: argparse.Namespace) -> int:
     from crosscut.cli.models import open_index
 
     queries, single = _queries(args.query, args.queries)
-    index = open_index(args.folder, args.scorer, args.encoder, args.other_models, args.scorer_option)
+    models = args.scorer, args.encoder, args.other_models, args.scorer_option, args.compare
+    index = open_index(args.folder, *models)
     results = index.search(
         [query.text for query in queries],
         k=args.k,
         budget=args.budget,
         method=args.method,
+        pipeline=args.pipeline,
         exclude=args.exclude,
         only=None if args.only is None else _ids(args.only),
         seed=args.seed,

@@ -25,6 +25,8 @@ from crosscut.search.learn import learn
 from crosscut.search.loop import run
 from crosscut.search.problem import Corpus, Problem, Queries, batches
 
+COMPARE = "compare"  # the name of the compare model whose scores a matrix has
+
 
 @dataclass(frozen=True)
 class Row:
@@ -48,6 +50,7 @@ class Matrix:
     item_embeddings: np.ndarray | None = None
     query_embeddings: np.ndarray | None = None
     lexical_scores: np.ndarray | None = None
+    compare_scores: np.ndarray | None = None
     item_ids: np.ndarray | None = None
     query_ids: np.ndarray | None = None
 
@@ -84,6 +87,7 @@ class Matrix:
             "item_embeddings": items,
             "query_embeddings": queries,
             "lexical_scores": queries,
+            "compare_scores": queries,
             "item_ids": items,
             "query_ids": queries,
         }
@@ -91,13 +95,15 @@ class Matrix:
             array = getattr(self, name)
             if array is not None and len(array) != length:
                 raise CrosscutError(f"{path}: {name} has {len(array)} rows, but there should be {length}")
-        for name in ("scores", "item_embeddings", "query_embeddings", "lexical_scores"):
+        for name in ("scores", "item_embeddings", "query_embeddings", "lexical_scores", "compare_scores"):
             array = getattr(self, name)
             if array is not None and not (array.ndim == 2 and np.issubdtype(array.dtype, np.number)):
                 raise CrosscutError(f"{path}: {name} must be a table of numbers, not {array.dtype} {array.shape}")
             if array is not None and not np.isfinite(array).all():
                 query, item = np.argwhere(~np.isfinite(array))[0]
                 raise CrosscutError(f"{path}: {name} is not finite at row {query}, column {item}")
+            if name in ("lexical_scores", "compare_scores") and array is not None and array.shape[1] != items:
+                raise CrosscutError(f"{path}: {name} has {array.shape[1]} columns, but there should be {items}")
         return self
 
 
@@ -111,6 +117,7 @@ def bench_matrix(
     data: str | Path | None = None,
     seeds: Sequence[int] = (0,),
     store: str | None = None,
+    signal: bool = True,
     progress: bool = False,
     **settings: Any,
 ) -> list[Row]:
@@ -118,6 +125,7 @@ def bench_matrix(
 
     `anchors`: use the first so many of the anchor queries. `data`: a BEIR folder, to join texts by id.
     `store`: round the anchor scores as an index that keeps them as float16 or int8; None takes them as they are.
+    `signal`: whether the default goes by the compare model's scores, if there are any.
     `settings` (rounds, first) go to the methods that know them.
 
     >>> matrix = Matrix(np.random.default_rng(0).normal(size=(20, 50)), anchors=10)
@@ -128,7 +136,7 @@ def bench_matrix(
     _check(matrix, methods, budgets, ks, anchors)
     if store not in (None, *FORMATS):
         raise CrosscutError(f"scores are stored as {' or '.join(FORMATS)}, not as {store!r}")
-    bench = MatrixBench(matrix, anchors, data, store)
+    bench = MatrixBench(matrix, anchors, data, store, signal)
     truth = top(matrix.scores[matrix.anchors :].astype(np.float32), max(ks))
     rows = []
     runs = [(method, budget) for method in methods for budget in budgets]
@@ -154,7 +162,9 @@ class _Found:
 class MatrixBench:
     """The matrix as a corpus, its rows as anchor queries and test queries."""
 
-    def __init__(self, matrix: Matrix, anchors: int, data: str | Path | None, store: str | None = None) -> None:
+    def __init__(
+        self, matrix: Matrix, anchors: int, data: str | Path | None, store: str | None = None, signal: bool = True
+    ) -> None:
         self.matrix = matrix
         self.terms: TermIndex | None = None
         self.texts: list[str] = []
@@ -168,6 +178,7 @@ class MatrixBench:
             words=self.terms.unit_rows() if self.terms else None,
             anchor_scores=_as_stored(matrix.scores[:anchors], store) if anchors else None,
             anchor_vectors=self.anchors.vectors if anchors and vectors is not None else None,
+            compare=(COMPARE,) if signal and matrix.compare_scores is not None else (),
         )
         self.test = self._queries(range(matrix.anchors, len(matrix.scores)))
         self._learned: dict[int, Corpus] = {}
@@ -198,7 +209,10 @@ class MatrixBench:
             lexical = np.array([self.terms.scores(self.texts[row]) for row in rows], np.float32)
         if self.matrix.lexical_scores is not None:
             lexical = self.matrix.lexical_scores[rows.start : rows.stop].astype(np.float32)
-        return Queries(rows, self._vectors(self.matrix.query_embeddings, rows), lexical, terms)
+        compare = {}
+        if self.matrix.compare_scores is not None:
+            compare[COMPARE] = self.matrix.compare_scores[rows.start : rows.stop].astype(np.float32)
+        return Queries(rows, self._vectors(self.matrix.query_embeddings, rows), lexical, terms, compare)
 
     def _vectors(self, vectors: np.ndarray | None, rows: range | None = None) -> np.ndarray | None:
         if vectors is None or self.matrix.item_embeddings is None or self.matrix.query_embeddings is None:

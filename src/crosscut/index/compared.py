@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from re import fullmatch
 from typing import TYPE_CHECKING
@@ -39,28 +39,36 @@ def add_compare(
     that is 16,384 (2,048 on a CPU) for the first model with a fixed number of rows per item, and 0 for others.
     """
     with store.changing() as manifest:
-        model = Model.of(comparer)
-        if name is None:
-            known = [label for label, one in manifest.compare.items() if one.kind == comparer.kind]
-            same = [label for label in known if manifest.compare[label].model.is_same(model)]
-            name = [*same, comparer.kind][0]
-        _check_name(name)
+        ((name, _),) = labelled(manifest, [(name, comparer)]).items()
         if signal is not None and (isinstance(signal, bool) or not isinstance(signal, int) or signal < 0):
             raise CrosscutError(f"signal must be a whole number of at least 0, but is {signal!r}")
         if name in manifest.compare:
             entry = manifest.compare[name]
-            check_same(name, entry, comparer)
             entry = replace(entry, signal=entry.signal if signal is None else signal)
         else:
             store.files.remove(names.compare_folder(name))  # what another model of that name may have left
             signal = _usual_signal(manifest, comparer) if signal is None else signal
-            entry = Compared(model, comparer.kind, comparer.width, signal, by_name)
+            entry = Compared(Model.of(comparer), comparer.kind, comparer.width, signal, by_name)
         if manifest.compare.get(name) != entry:
             store.update(compare={**manifest.compare, name: entry})
         compute_compared(store, name, comparer, progress)
         if not entry.complete:
             store.update(compare={**manifest.compare, name: replace(entry, complete=True)})
     return name
+
+
+def labelled(manifest: Manifest, given: Iterable[tuple[str | None, Comparer]]) -> dict[str, Comparer]:
+    """Compare models by the names that they have in the index or will get; the name of another is an error."""
+    named: dict[str, Comparer] = {}
+    for name, comparer in given:
+        if name is None:
+            fitting = [label for label, one in manifest.compare.items() if one.fits(comparer)]
+            name = next(iter([*fitting, comparer.kind]))
+        _check_name(name)
+        if name in manifest.compare:
+            check_same(name, manifest.compare[name], comparer)
+        named[name] = comparer
+    return named
 
 
 def remove_compare(store: Store, name: str) -> None:
@@ -89,11 +97,11 @@ def check_comparers(manifest: Manifest, comparers: Mapping[str, Comparer]) -> di
 
 
 def check_same(name: str, entry: Compared, comparer: Comparer) -> None:
-    now = Model.of(comparer)
-    if not entry.model.is_same(now) or (entry.kind, entry.width) != (comparer.kind, comparer.width):
+    if not entry.fits(comparer):
+        now = f"the {comparer.kind} model {Model.of(comparer)} with {comparer.width}"
         raise CrosscutError(
             f"the vectors {name!r} of this index were made by the {entry.kind} model {entry.model} and have "
-            f"{entry.width} dimensions, but this is the {comparer.kind} model {now} with {comparer.width}: "
+            f"{entry.width} dimensions, but this is {now}: "
             "use the same, add this one under another name, or take the old one out with "
             f"Index.remove_compare({name!r})"
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from crosscut.data.mentions import item_as_query
 from crosscut.index import manifest as names
 from crosscut.index.build import plan_build, to_continue, wanted_manifest
 from crosscut.index.change import check_models
+from crosscut.index.compared import labelled
 from crosscut.index.files import DiskFiles, Files, check_folder
 from crosscut.index.lines import block_of, item_lines, query_lines
 from crosscut.index.manifest import ITEM_ANCHORS, Contents, Manifest
+from crosscut.index.ragged import RaggedGrid
 from crosscut.index.steps import ENCODE_BATCH
 from crosscut.index.store import Store
 from crosscut.index.tiles import Grid, missing
@@ -27,6 +29,7 @@ from crosscut.search.learn import FEWEST
 from crosscut.types import Item, Query
 
 if TYPE_CHECKING:
+    from crosscut.compare.base import Comparer
     from crosscut.encoders.base import Encoder
     from crosscut.scorers.base import Scorer
 
@@ -36,6 +39,8 @@ SHARE = 4  # no more than one in so many of what is left is done to measure it: 
 # Bytes, as found with English texts: of the words on disk, and of texts and words in memory, per byte of text.
 WORDS_ON_DISK, WORDS_IN_MEMORY = 0.6, 3
 ITEM_OBJECT = 500  # that Python needs for an item beside its text
+
+Named: TypeAlias = "Sequence[tuple[str | None, Comparer]]"  # compare models, and their names if they have any
 
 
 @dataclass(frozen=True)
@@ -58,16 +63,21 @@ class Estimate:
     building_bytes: int  # of tiles, for as long as they are not yet one file
     free_bytes: int
     memory_bytes: int  # of an index that is loaded
+    compare_texts: int = 0  # to encode by compare models
+    compare_texts_done: int = 0
+    compare_seconds: float = 0.0
+    compare_bytes: int = 0
 
     @property
     def seconds(self) -> float:
         """Until the end: scoring is shared by the workers, encoding is not."""
         scoring = (self.pairs - self.pairs_done) / (self.pairs_per_second or math.inf) / self.workers
-        return scoring + (self.texts - self.texts_done) / (self.texts_per_second or math.inf)
+        encoding = (self.texts - self.texts_done) / (self.texts_per_second or math.inf)
+        return scoring + encoding + self.compare_seconds
 
     @property
     def disk_bytes(self) -> int:
-        return self.score_bytes + self.vector_bytes + self.text_bytes + self.derived_bytes
+        return self.score_bytes + self.vector_bytes + self.text_bytes + self.derived_bytes + self.compare_bytes
 
 
 def estimate_build(
@@ -76,6 +86,7 @@ def estimate_build(
     scorer: Scorer,
     folder: str | Path,
     encoder: Encoder | None = None,
+    compare: Named = (),
     anchor_queries: Sequence[Query] = (),
     anchor_items: int = 0,
     seed: int = 0,
@@ -102,7 +113,8 @@ def estimate_build(
     subjects = [query.text for query in anchor_queries]
     subjects += [item_as_query(items[position].content) for position in drawn]
     task = _Task(files if found else None, found or wanted, plan, items, anchor_queries, subjects)
-    return _estimate(task, Path(folder), scorer, encoder, workers, limit)
+    cost = _estimate(task, Path(folder), scorer, encoder, workers, limit)
+    return _with_compare(cost, task, compare, limit)
 
 
 def estimate_addition(
@@ -112,6 +124,7 @@ def estimate_addition(
     *,
     scorer: Scorer,
     encoder: Encoder | None = None,
+    compare: Named = (),
     workers: int = 1,
     limit: float = 10.0,
 ) -> Estimate:
@@ -138,7 +151,7 @@ def estimate_addition(
         subjects,
         manifest.pending == first,
     )
-    return _estimate(task, store.folder, scorer, encoder, workers, limit)
+    return _with_compare(_estimate(task, store.folder, scorer, encoder, workers, limit), task, compare, limit)
 
 
 @dataclass(frozen=True)
@@ -166,9 +179,13 @@ class _Task:
         wanted += [(names.anchor_vectors(b), block.count) for b, block in enumerate(self.contents.anchors)]
         return (Grid(name, count, 1, (ENCODE_BATCH, 1), any_width=True) for name, count in wanted)
 
+    def compare_grids(self, name: str, width: int) -> Iterator[Grid]:
+        for s, block in enumerate(self.contents.segments):
+            yield RaggedGrid(names.compare_rows(name, s), block.count, 1, (ENCODE_BATCH, 1), width=width)
+
     def done(self, grid: Grid) -> int:
         """How much of it an earlier run has left that this one would use."""
-        if self.files is None or not (self.announced or grid.file in set(self.manifest.contents.files())):
+        if self.files is None or not (self.announced or grid.file in set(self.manifest.files())):
             return 0
         return grid.size - sum(tile.size for tile in missing(self.files, grid))
 
@@ -224,6 +241,29 @@ def _estimate(
         + WORDS_IN_MEMORY * text_bytes
         + ITEM_OBJECT * len(task.items),
     )
+
+
+def _with_compare(cost: Estimate, task: _Task, compare: Named, limit: float) -> Estimate:
+    """What the vectors of compare models add."""
+    contents, rng = [item.content for item in task.items], np.random.default_rng(0)
+    for name, comparer in labelled(task.manifest, compare).items():
+        grids = list(task.compare_grids(name, comparer.width))
+        texts, done = sum(grid.size for grid in grids), sum(map(task.done, grids))
+        rows: list[float] = []
+
+        def encode(size: int, comparer: Comparer = comparer, rows: list[float] = rows) -> None:
+            made = comparer.encode_items([contents[c] for c in rng.integers(len(contents), size=size)])
+            rows.append(len(made.rows) / size)
+
+        rate = _rate(encode, max(1, texts - done), ENCODE_BATCH, limit / 2)
+        cost = replace(
+            cost,
+            compare_texts=cost.compare_texts + texts,
+            compare_texts_done=cost.compare_texts_done + done,
+            compare_seconds=cost.compare_seconds + (texts - done) / rate,
+            compare_bytes=cost.compare_bytes + round(texts * (2 * comparer.width * rows[-1] + 8)),
+        )
+    return cost
 
 
 def _rate(work: Callable[[int], None], left: int, largest: int, limit: float) -> float:

@@ -8,16 +8,24 @@ from typing import Any, overload
 
 import numpy as np
 
-from crosscut.compare import Comparer, as_comparer
+from crosscut.compare import Comparer
 from crosscut.encoders import Encoder, as_encoder
 from crosscut.errors import CrosscutError
-from crosscut.index import change, compared
+from crosscut.index import change
 from crosscut.index.build import build
+from crosscut.index.compared import remove_compare
 from crosscut.index.derived import LEXICAL
 from crosscut.index.executors import Executor
 from crosscut.index.inputs import as_items, as_queries, listed
 from crosscut.index.lines import some
-from crosscut.index.models import Models, check_model, given_comparers, has_name, match_comparers
+from crosscut.index.models import (
+    Models,
+    add_comparers,
+    check_model,
+    given_comparers,
+    has_name,
+    match_comparers,
+)
 from crosscut.index.searcher import Searcher
 from crosscut.index.store import Store
 from crosscut.scorers import Scorer, as_scorer, scorer_again
@@ -60,6 +68,7 @@ class Index:
         anchor_queries: Iterable[Query | str] = (),
         encoder: Any = None,
         compare: Any = None,
+        signal: int | None = None,
         path: str | Path | None = None,
         lexical: str | None = "bm25",
         anchor_items: int = 0,
@@ -77,10 +86,11 @@ class Index:
         encoder: a model name or folder, or an object with `.encode(texts)`; False for none. Where scorer or
         encoder is not given, it is crosscut-tiny, which comes with crosscut. compare: compare models, whose
         vectors of the items are kept too: a folder that `crosscut train compare` wrote, a list of them, or a
-        mapping from names to them; see `add_compare`. path: a folder to keep the index in; the same call
-        continues a build that was stopped. lexical: "bm25", "tfidf" or None. anchor_items: how many items to
-        score against every item, for the methods itemcur and fixeditem. store: "float16", or "int8" for half of
-        the bytes on disk. executor: where scores are computed: "local", "processes", "ray", or an Executor.
+        mapping from names to them; see `add_compare`, also for signal, which is for the first of them. path: a
+        folder to keep the index in; the same call continues a build that was stopped. lexical: "bm25", "tfidf"
+        or None. anchor_items: how many items to score against every item, for the methods itemcur and
+        fixeditem. store: "float16", or "int8" for half of the bytes on disk. executor: where scores are
+        computed: "local", "processes", "ray", or an Executor.
 
         >>> len(Index.build(["one", "two"]))
         2
@@ -91,7 +101,7 @@ class Index:
             )
         scorer, encoder = as_scorer(scorer), None if encoder is False else as_encoder(encoder)
         by_name = [kind for kind, model in (("scorer", scorer), ("encoder", encoder)) if has_name(model)]
-        models = [(name, as_comparer(given), given) for name, given in given_comparers(compare)]
+        comparers = given_comparers(compare)
         extra = {"lexical": lexical, "by_name": by_name}
         made = build(
             as_items(items),
@@ -111,11 +121,7 @@ class Index:
             with made.changing() as manifest:
                 made.update(extra={**manifest.extra, **extra})
         # Only now, so that the index is complete without them, and whatever stops this costs nothing else.
-        comparers = {
-            compared.add_compare(made, model, name=name, by_name=_by_name(given, model), progress=progress): model
-            for name, model, given in models
-        }
-        return cls(made, scorer, encoder, comparers)
+        return cls(made, scorer, encoder, add_comparers(made, comparers, signal, progress))
 
     @classmethod
     def load(
@@ -146,7 +152,7 @@ class Index:
                 check_model("scorer", manifest.scorer, scorer, manifest.scorer_options)
             if encoder is not None:
                 check_model("encoder", manifest.encoder, encoder, {})
-        return cls(store, scorer, encoder, match_comparers(manifest, compare))
+        return cls(store, scorer, encoder, match_comparers(manifest, given_comparers(compare)))
 
     def __len__(self) -> int:
         return int((~self._parts.deleted).sum())
@@ -212,18 +218,14 @@ class Index:
         default search has it compare, to go by its scores too; 0: none (default: 16,384, or 2,048 on a CPU, for
         the first model with a fixed number of vectors per item). The same call continues what was stopped.
         """
-        comparer = as_comparer(model)
-        by_name = _by_name(model, comparer)
-        name = compared.add_compare(
-            self._store, comparer, name=name, signal=signal, by_name=by_name, progress=progress
-        )
-        self._models.keep(name, comparer)
+        added = add_comparers(self._store, given_comparers([(name, model)]), signal, progress)
+        self._models.keep(added)
         self._refresh()
-        return name
+        return next(iter(added))
 
     def remove_compare(self, name: str) -> None:
         """Remove a compare model and its vectors from the index."""
-        compared.remove_compare(self._store, name)
+        remove_compare(self._store, name)
         self._refresh()
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -342,7 +344,3 @@ def _check_alone(settings: dict[str, Any]) -> None:
             raise CrosscutError(
                 f"a pipeline says by itself what is done and how many calls that takes: {name} does not go with it"
             )
-
-
-def _by_name(given: Any, model: Comparer) -> bool:
-    return isinstance(given, str | Path) or has_name(model)

@@ -153,6 +153,11 @@ class Compared:
     by_name: bool = True
     complete: bool = False
 
+    def fits(self, comparer: Comparer) -> bool:
+        """Whether the vectors come from this model."""
+        same = self.model.is_same(Model.of(comparer))
+        return same and (self.kind, self.width) == (comparer.kind, comparer.width)
+
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "model": vars(self.model)}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crosscut.compare import Comparer, as_comparer
 from crosscut.encoders import Encoder, ExportedEncoder, ModelEncoder, as_encoder
 from crosscut.errors import CrosscutError
-from crosscut.index.compared import check_same
+from crosscut.index.compared import add_compare, check_same
 from crosscut.index.manifest import Manifest, Model
 from crosscut.index.store import Store
 from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, scorer_again
@@ -68,8 +68,9 @@ class Models:
         """All whose vectors are complete."""
         return {name: self.comparer(name) for name, one in self._store.manifest.compare.items() if one.complete}
 
-    def keep(self, name: str, comparer: Comparer) -> None:
-        self._comparers[name] = comparer
+    def keep(self, comparers: Mapping[str, Comparer]) -> None:
+        """Use these from now on."""
+        self._comparers.update(comparers)
 
     def _load(self, kind: str, built_with: Model, by_name: bool, make: Any) -> Any:
         keyword = "compare" if kind == "compare model" else kind
@@ -87,33 +88,55 @@ class Models:
             ) from error
 
 
-def given_comparers(compare: Any) -> list[tuple[str | None, Any]]:
-    """Compare models as callers give them: one, several, or by name; with their names if they have any.
+class Given(NamedTuple):
+    """A compare model as a caller gave it. `by_name`: its name may find it again."""
 
-    >>> given_comparers("models/cmc"), given_comparers({"small": "models/cmc"})
-    ([(None, 'models/cmc')], [('small', 'models/cmc')])
+    name: str | None
+    comparer: Comparer
+    by_name: bool
+
+
+def given_comparers(compare: Any) -> list[Given]:
+    """Compare models of what a caller has: one, a list of them or of (name, model), or a mapping from names.
+
+    >>> given_comparers(None), given_comparers(3)
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: compare is a int: give the folder of a compare model, a list of them, or a ...
     """
     if compare is None:
         return []
-    if isinstance(compare, Mapping):
-        return list(compare.items())
     if isinstance(compare, str | Path | Comparer):
-        return [(None, compare)]
-    if isinstance(compare, Iterable):
-        return [(None, one) for one in compare]
-    raise CrosscutError(
-        f"compare is a {type(compare).__name__}: give the folder of a compare model, a list of them, or a mapping "
-        "from names to them"
-    )
+        compare = [compare]
+    if not isinstance(compare, Iterable):
+        raise CrosscutError(
+            f"compare is a {type(compare).__name__}: give the folder of a compare model, a list of them, or a "
+            "mapping from names to them"
+        )
+    pairs = compare.items() if isinstance(compare, Mapping) else compare
+    given = []
+    for one in pairs:
+        name, model = one if isinstance(one, tuple) else (None, one)
+        comparer = as_comparer(model)
+        by_name = isinstance(model, str | Path) or Path(comparer.name).is_dir()
+        given.append(Given(name, comparer, by_name and comparer.digest() != ""))
+    return given
 
 
-def match_comparers(manifest: Manifest, compare: Any) -> dict[str, Comparer]:
+def add_comparers(store: Store, given: Sequence[Given], signal: int | None, progress: bool) -> dict[str, Comparer]:
+    """Add compare models to an index; they come by the names that they have there. `signal`: of the first."""
+    added = {}
+    for name, comparer, by_name in given:
+        label = add_compare(store, comparer, name=name, signal=signal, by_name=by_name, progress=progress)
+        added[label], signal = comparer, None
+    return added
+
+
+def match_comparers(manifest: Manifest, given: Sequence[Given]) -> dict[str, Comparer]:
     """Given models by their names in the index; one that its vectors do not come from is an error."""
     matched: dict[str, Comparer] = {}
-    for name, given in given_comparers(compare):
-        model = as_comparer(given)
-        fits = [label for label, one in manifest.compare.items() if one.model.is_same(Model.of(model))]
-        label = name or next(iter([*fits, model.kind]))
+    for name, model, _ in given:
+        fitting = [label for label, one in manifest.compare.items() if one.fits(model)]
+        label = name or next(iter([*fitting, model.kind]))
         if label not in manifest.compare:
             there = ", ".join(f"{key}: {one.model}" for key, one in manifest.compare.items()) or "none"
             raise CrosscutError(
@@ -141,12 +164,10 @@ def _with(options: Mapping[str, Any]) -> str:
     return f" with {', '.join(f'{name}={value}' for name, value in options.items())}" if options else ""
 
 
-def has_name(model: Scorer | Encoder | Comparer | None) -> bool:
+def has_name(model: Scorer | Encoder | None) -> bool:
     """Whether the name of a model may find it again; that of a function finds, if anything, a stranger."""
     if isinstance(model, RemoteScorer):
         return True
-    if isinstance(model, Comparer):
-        return model.digest() != "" and (model.name.startswith("bi:") or Path(model.name).is_dir())
     return (
         isinstance(model, TransformerScorer | ExportedScorer | PredictScorer | ModelEncoder | ExportedEncoder)
         and model.digest() != ""

@@ -15,13 +15,13 @@ from crosscut.index.tiles import Grid, Tile
 
 @dataclass(frozen=True)
 class RaggedGrid(Grid):
-    """Two arrays, of rows and of where each item's rows start; a row of the grid is an item.
+    """Two arrays, of rows (of `width` columns) and of where each item's rows start; a row of the grid is an item.
 
     The starts are written before the rows, so where the rows are, both are.
 
     >>> from crosscut.index.files import MemoryFiles
     >>> from crosscut.index.tiles import finish, missing
-    >>> files, grid = MemoryFiles(), RaggedGrid("compare/demo/rows-000000", rows=3, columns=1, tile=(2, 1))
+    >>> files, grid = MemoryFiles(), RaggedGrid("compare/demo/rows-000000", 3, 1, (2, 1), width=4)
     >>> made = [ItemVectors(np.ones((5, 4)), np.array([0, 2, 5])), ItemVectors(np.zeros((1, 4)), np.array([0, 1]))]
     >>> for tile, vectors in zip(missing(files, grid), made):
     ...     grid.keep(files, tile, vectors)
@@ -30,12 +30,13 @@ class RaggedGrid(Grid):
     ([0, 2, 5, 6], ['compare/demo/rows-000000.npy', 'compare/demo/starts-000000.npy'])
     """
 
+    width: int = 0
+
     def holds(self, files: Files, name: str, rows: int, columns: int) -> bool:
         try:
-            read(files, name, rows)
+            return read(files, name, rows).rows.shape[1] == self.width
         except Damaged:
             return False
-        return True
 
     def keep(self, files: Files, tile: Tile, values: ItemVectors) -> None:
         _write_starts(files, tile.name, values.starts)
@@ -50,9 +51,8 @@ class RaggedGrid(Grid):
             for tile in tiles:  # one by one, since each of them keeps a file open
                 yield files.read_array(f"{tile.name}.npy")
 
-        width = files.read_array(f"{tiles[0].name}.npy").shape[1]
         _write_starts(files, self.name, starts)
-        files.write_array(self.file, (int(starts[-1]), width), np.dtype("<f2"), bands())
+        files.write_array(self.file, (int(starts[-1]), self.width), np.dtype("<f2"), bands())
 
     def remove_tiles(self, files: Files) -> None:
         files.remove(starts_of(self.tile_folder))

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.compare.base import Comparer, QueryVectors
+from crosscut.compare import Comparer, QueryVectors, encode_together
 from crosscut.encoders.base import Encoder
+from crosscut.errors import CrosscutError
 from crosscut.first_stage import TermIndex
 from crosscut.index.comparison import LARGEST_PASS, Comparison
 from crosscut.index.derived import corpus_of, derive, queries_of, signals_of
@@ -40,6 +41,7 @@ class Searcher:
         """`learned_by`: a searcher of the same contents, from which nothing but deleted items differs."""
         self.parts, self.models = parts, models
         self.signals = signals_of(store)
+        self.unfinished = [name for name, one in store.manifest.compare.items() if not one.complete]
         self.depths = {name: one.signal for name, one in store.manifest.compare.items() if one.complete}
         if learned_by is not None:
             self.terms: TermIndex | None = learned_by.terms
@@ -118,6 +120,11 @@ class Searcher:
 
     def check(self, pipeline: Pipeline) -> None:
         """See that the index has what the stages need."""
+        for stage in pipeline.stages:
+            if stage.name in self.unfinished:
+                raise CrosscutError(
+                    f"the vectors of the compare model {stage.name!r} are not finished: add it again to continue"
+                )
         pipeline.check(list(self.depths), encoder=self.parts.vectors is not None, lexical=self.terms is not None)
 
     def _needs(self, stages: set[str]) -> _Needs:
@@ -146,7 +153,7 @@ class Searcher:
         models: list[Encoder | Comparer] = [self.models.comparer(name) for name in names]
         if needs.encoder and self.models.encoder is not None:
             models.append(self.models.encoder)
-        made = encode_queries(models, texts)
+        made: list[Any] = encode_together(models, texts)
         vectors = made.pop() if len(made) > len(names) else None
         encoded: dict[str, QueryVectors] = dict(zip(names, made, strict=True))
         queries = queries_of(texts, vectors, self.terms if needs.lexical else None)
@@ -220,11 +227,3 @@ class Searcher:
 
 def _never(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
     raise AssertionError("a pipeline without the scorer has called it")
-
-
-def encode_queries(models: Sequence[Encoder | Comparer], texts: Sequence[str]) -> list[Any]:
-    """What each model makes of the queries."""
-    return [
-        model.encode_queries(texts) if isinstance(model, Comparer) else model.encode(texts, role="query")
-        for model in models
-    ]

@@ -133,7 +133,7 @@ def _encode_all(
 
 def _compare_all(store: Store, name: str, comparer: Comparer, segments: list[list[str]], progress: bool) -> None:
     grids: dict[Grid, list[str]] = {
-        RaggedGrid(names.compare_rows(name, s), len(texts), 1, (ENCODE_BATCH, 1)): texts
+        RaggedGrid(names.compare_rows(name, s), len(texts), 1, (ENCODE_BATCH, 1), width=comparer.width): texts
         for s, texts in enumerate(segments)
     }
 
