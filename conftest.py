@@ -7,7 +7,7 @@ from importlib.util import find_spec
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EXPORT = ["export/graph", "export/onnx", "export/openvino", "export/sources"]
-TRAIN = ["batches", "callbacks", "imitation", "pairs", "process", "students", "trainer", "vectors"]
+TRAIN = ["batches", "callbacks", "compare_task", "imitation", "pairs", "process", "students", "trainer", "vectors"]
 TRAIN = [f"train/{module}" for module in TRAIN]
 COMPARE = [
     "bi",

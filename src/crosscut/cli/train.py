@@ -1,4 +1,4 @@
-"""`crosscut train`: make a cross-encoder or a bi-encoder from queries and the items that answer them."""
+"""`crosscut train`: make a model from queries and the items that answer them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ examples:
   crosscut train cross-encoder zeshel/ --base google-bert/bert-base-uncased --out linker --head emb \\
       --negatives encoder:./my-encoder --negative-count 63
   crosscut train encoder scifact/ --base sentence-transformers/all-MiniLM-L6-v2 --out my-encoder
+  crosscut train compare scifact/ --model cmc --base ./my-encoder --out my-cmc
   crosscut train distil scifact/ --teacher ./my-model --base ./my-encoder --out my-student
 """
 DATA = (
     "a BEIR folder, a ZESHEL folder, one with entities/WORLD.jsonl and, in BLINK's form, mentions/SPLIT.jsonl, "
-    "or one file of mentions (see --items)"
+    "one with SPLIT.jsonl (a context and a reply on each line), or one file of mentions (see --items)"
 )
 BASE = "the model to begin with: a name on the Hugging Face hub, or a folder"
 HELP = {
@@ -52,15 +53,18 @@ HELP = {
 
 
 def add_parser(verbs: Verbs) -> None:
-    parser = new_parser(verbs, "train", ABOUT, EXAMPLES, help="train a cross-encoder or a bi-encoder")
+    parser = new_parser(verbs, "train", ABOUT, EXAMPLES, help="train a model")
+    from crosscut.cli.train_compare import add_compare
+
     models = parser.add_subparsers(metavar="WHAT", required=True)
     _add_cross_encoder(models)
     _add_encoder(models)
+    add_compare(models)
     _add_distil(models)
 
 
 def _add_cross_encoder(models: Verbs) -> None:
-    parser = _model_parser(
+    parser = model_parser(
         models,
         "cross-encoder",
         "Train a cross-encoder: cross-entropy over one item that answers the query and some that do not.",
@@ -77,7 +81,7 @@ examples:
     add("--head", default="cls", metavar="NAME", help="cls, or emb: two marked vectors (default: %(default)s)")
     add_negatives(parser, "bm25,random", 15)
     add_limits(parser)
-    _finish(parser, _cross_encoder)
+    finish(parser, _cross_encoder)
 
 
 def _cross_encoder(args: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +91,7 @@ def _cross_encoder(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_encoder(models: Verbs) -> None:
-    parser = _model_parser(
+    parser = model_parser(
         models,
         "encoder",
         "Train a bi-encoder: each query finds its item among all items of the batch, hard ones included.",
@@ -103,7 +107,7 @@ examples:
     parser.add_argument("--scale", type=float, metavar="X", help="of the cosines in the loss (default: 20)")
     text = "cut a text to N tokens (default: what the model can read)"
     parser.add_argument("--max-length", type=at_least(1), metavar="N", help=text)
-    _finish(parser, _encoder)
+    finish(parser, _encoder)
 
 
 def _encoder(args: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +117,7 @@ def _encoder(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_distil(models: Verbs) -> None:
-    parser = _model_parser(
+    parser = model_parser(
         models,
         "distil",
         """\
@@ -163,7 +167,7 @@ examples:
     text = "mse: learn the teacher's hidden states as well, with this weight (default: its scores alone)"
     add("--states", type=float, metavar="X", help=text)
     add_limits(parser)
-    _finish(parser, _distil)
+    finish(parser, _distil)
 
 
 def _distil(args: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +226,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _model_parser(models: Verbs, name: str, about: str, examples: str, help: str) -> argparse.ArgumentParser:
+def model_parser(models: Verbs, name: str, about: str, examples: str, help: str) -> argparse.ArgumentParser:
     parser = new_parser(models, name, about, examples, help)
     parser.add_argument("data", metavar="DATA", help=DATA)
     parser.add_argument("--base", required=True, metavar="MODEL", help=BASE)
@@ -232,7 +236,7 @@ def _model_parser(models: Verbs, name: str, about: str, examples: str, help: str
     return parser
 
 
-def _finish(parser: argparse.ArgumentParser, train: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def finish(parser: argparse.ArgumentParser, train: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """The flags that every model has: those of `Settings`, and what to do with the folder."""
     from crosscut.train.settings import Settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from crosscut.compare.model import CompareModel, Rows
+from crosscut.compare.model import CompareModel, Rows, products
 from crosscut.compare.text_encoder import States, TextEncoder
 from crosscut.encoders.base import Role
 
@@ -36,4 +36,4 @@ class BiEncoder(CompareModel):
         items: torch.Tensor,
         there: torch.Tensor | None,
     ) -> torch.Tensor:
-        return self.scale * torch.einsum("bd,bkd->bk", queries[:, 0].float(), items[:, :, 0].float())
+        return self.scale * products(items[:, :, 0], queries[:, :1])[..., 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from crosscut.compare.layers import Layer
-from crosscut.compare.model import CompareModel, Rows, to_length
+from crosscut.compare.model import CompareModel, Rows, products, to_length
 from crosscut.compare.text_encoder import States, TextEncoder
 from crosscut.encoders.base import Role
 from crosscut.errors import CrosscutError
@@ -70,5 +70,4 @@ class CMC(CompareModel):
             made = layer(rows, rows, there)
             rows = made if self.skip == "none" else rows + made
             rows = rows / 2 if self.skip == "mean" else rows
-        query, candidates = rows.float().split([1, rows.shape[1] - 1], dim=1)
-        return self.scale * (query * candidates).sum(dim=-1)
+        return self.scale * products(rows[:, 1:], rows[:, :1])[..., 0]

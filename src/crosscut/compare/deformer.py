@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
-from crosscut.compare.model import CompareModel, Rows
+from crosscut.compare.model import CompareModel, Rows, products
 from crosscut.compare.text_encoder import States, TextEncoder
 from crosscut.encoders.base import Role
 from crosscut.errors import CrosscutError
@@ -77,8 +76,7 @@ class DeFormer(CompareModel):
             there = items.new_ones(batch, count, size, dtype=torch.bool) if there is None else there
             mask = torch.cat([query_there[:, None].expand(-1, count, -1), there], dim=2).flatten(0, 1)
         first = run(inner, inner.encoder.layer[self.lower :], rows, mask)[:, 0]
-        weight, bias = self.head.weight.float(), self.head.bias.float()
-        return F.linear(first.float(), weight, bias).reshape(batch, count)
+        return (products(first, self.head.weight) + self.head.bias.float()).reshape(batch, count)
 
 
 def run(inner: Any, layers: Any, rows: torch.Tensor, there: torch.Tensor | None) -> torch.Tensor:

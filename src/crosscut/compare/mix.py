@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from crosscut.compare.layers import Layer
-from crosscut.compare.model import CompareModel, Rows, check_token_width, to_length
+from crosscut.compare.model import CompareModel, Rows, check_token_width, products, to_length
 from crosscut.compare.poly import Codes
 from crosscut.compare.text_encoder import States, TextEncoder
 from crosscut.encoders.base import Role
@@ -75,4 +75,4 @@ class MixEncoder(CompareModel):
         for number, layer in enumerate(self.layers):
             rows = layer(rows, read[:, :, number], mask)
         last = rows.unflatten(1, (count, contexts)).float().mean(dim=2)
-        return torch.einsum("bd,bkd->bk", to_length(queries[:, 0].float()), last) / self.width**0.5
+        return products(last, to_length(queries[:, :1]))[..., 0] / self.width**0.5

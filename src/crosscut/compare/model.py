@@ -93,6 +93,15 @@ def to_length(rows: torch.Tensor) -> torch.Tensor:
     return F.normalize(rows.float(), dim=-1).to(rows.dtype) * rows.shape[-1] ** 0.5
 
 
+def products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Dot products of `rows` (..., N, d) and `others` (..., M, d), in float32 also where a training has bfloat16.
+
+    A score of 10 would be rounded to steps of 1/16.
+    """
+    with torch.autocast(rows.device.type, enabled=False):
+        return rows.float() @ others.float().transpose(-1, -2)
+
+
 def check_settings(model: type[CompareModel], settings: dict[str, Any]) -> None:
     """Refuse settings that this kind of model does not have."""
     parameters = inspect.signature(model).parameters.values()

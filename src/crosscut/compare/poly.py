@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from crosscut.compare.model import CompareModel, Rows, check_token_width, to_length
+from crosscut.compare.model import CompareModel, Rows, check_token_width, products, to_length
 from crosscut.compare.text_encoder import States, TextEncoder
 from crosscut.encoders.base import Role
 from crosscut.scorers.tokens import check_limits
@@ -54,7 +54,6 @@ class PolyEncoder(CompareModel):
         items: torch.Tensor,
         there: torch.Tensor | None,
     ) -> torch.Tensor:
-        queries, items = to_length(queries.float()), to_length(items[:, :, 0].float())
         # The mixture itself is not needed: its dot product is the same mixture of dot products.
-        products = items @ queries.transpose(1, 2) / self.width**0.5
-        return (products.softmax(dim=-1) * products).sum(dim=-1)
+        found = products(to_length(items[:, :, 0]), to_length(queries)) / self.width**0.5
+        return (found.softmax(dim=-1) * found).sum(dim=-1)

@@ -44,7 +44,8 @@ class SumOfMax(CompareModel):
         items: torch.Tensor,
         there: torch.Tensor | None,
     ) -> torch.Tensor:
-        cosines = torch.einsum("bqd,bkrd->bkqr", queries, items)
+        with torch.autocast(items.device.type, enabled=False):  # bfloat16 would round cosines to steps of 1/256
+            cosines = torch.einsum("bqd,bkrd->bkqr", queries, items)
         if there is not None:
             cosines = cosines.masked_fill(~there[:, :, None], -2)  # less than any cosine
         best = cosines.amax(dim=-1).float()

@@ -31,6 +31,18 @@ from crosscut.scorers import as_scorer
 scores = as_scorer("FOLDER").score([("a query", "an item")])
 """,
     ),
+    "compare": (
+        "crosscut",
+        "text-ranking",
+        "A compare model: items become vectors once, and all candidates of a query are scored in one pass.",
+        """\
+from crosscut.compare import as_comparer
+
+model = as_comparer("FOLDER")
+items = model.encode_items(["an item", "another"])
+scores = model.score(model.encode_queries(["a query"]), [items])
+""",
+    ),
     "encoder": (
         "sentence-transformers",
         "sentence-similarity",
@@ -47,7 +59,7 @@ vectors = SentenceTransformer("FOLDER").encode(["a query", "an item"])
 def write_card(
     folder: Path, kind: str, arguments: Mapping[str, Any], report: Mapping[str, Any], licence: str | None
 ) -> None:
-    """README.md, and the same as training.json. `kind`: cls, emb or encoder.
+    """README.md, and the same as training.json. `kind`: cls, emb, encoder or compare.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -68,7 +80,7 @@ def write_card(
     public = {name: _public(value) for name, value in arguments.items() if value is not None}
     settings = [f"| {name} | {', '.join(v) if isinstance(v, list) else v} |" for name, v in public.items()]
     lines = ["---", *head, "---", "", "# Trained with crosscut", "", about, "", "```python", example + "```", ""]
-    if kind != "encoder":
+    if kind in ("cls", "emb"):
         limits = [f"{n}={arguments[n]}" for n in ("query_tokens", "item_tokens", "max_length") if arguments.get(n)]
         if limits:
             lines += [f"Texts were cut in training. Score with the same limits: {', '.join(limits)}.", ""]

@@ -16,6 +16,7 @@ from crosscut.data import (
     read_items,
     read_qrels,
     read_queries,
+    read_replies,
     read_zeshel_items,
     read_zeshel_mentions,
 )
@@ -24,7 +25,7 @@ from crosscut.data.mentions import WINDOW
 from crosscut.errors import CrosscutError
 from crosscut.train.data import Examples
 from crosscut.train.settings import Settings
-from crosscut.types import Item
+from crosscut.types import Item, Query
 
 DEV_SPLITS = ("dev", "valid", "validation", "val")
 HELD_OUT = 0.1  # of the training queries, where there is no split for evaluation
@@ -41,7 +42,8 @@ def read_examples(
     """The examples of one split of a folder.
 
     The folder is BEIR's, or ZESHEL's (documents/ and mentions/), or has entities/WORLD.jsonl and, in BLINK's form,
-    mentions/SPLIT.jsonl. A single file of mentions in BLINK's form needs `items`, the file of its entities, and
+    mentions/SPLIT.jsonl, or, for dialogues, SPLIT.jsonl with a context and a reply on each line: see
+    `read_replies`. A single file of mentions in BLINK's form needs `items`, the file of its entities, and
     has no splits. Unless `labelled`, queries that no item answers are there, too; and where there is no
     qrels/train.tsv, the split train has all queries that no other split names.
 
@@ -63,6 +65,8 @@ def read_examples(
         return Examples.of_mentions(mentions, worlds, window)
     if (data / "entities").is_dir():
         return _read_worlds(data, split, window)
+    if (replies := find_file(data, f"{split}.jsonl")) and not (data / "qrels").is_dir():
+        return _read_replies(replies)
     is_judged = labelled or split != Settings.split or _has_split(data, split)
     beir = read_beir(data, split) if is_judged else _unjudged(data)
     return Examples.of(beir.queries, beir.items, beir.qrels, labelled)
@@ -139,6 +143,13 @@ def _read_worlds(data: Path, split: str, window: int) -> Examples:
     return Examples.of_mentions(mentions, worlds, window)
 
 
+def _read_replies(path: Path) -> Examples:
+    """Contexts as queries; each is answered by its own reply alone."""
+    replies = read_replies(path)
+    queries, items = [Query(r.id, r.context) for r in replies], [Item(r.id, r.reply) for r in replies]
+    return Examples.of(queries, items, {reply.id: {reply.id: 1} for reply in replies})
+
+
 def _unjudged(data: Path) -> Beir:
     """The queries that no split names."""
     named = {id for path in sorted((data / "qrels").glob("*.tsv*")) for id in read_qrels(path)}
@@ -146,5 +157,7 @@ def _unjudged(data: Path) -> Beir:
 
 
 def _has_split(data: Path, name: str) -> bool:
-    places = (("qrels", f"{name}.tsv"), ("mentions", f"{name}.json"), ("mentions", f"{name}.jsonl"))
+    places = [("qrels", f"{name}.tsv"), ("mentions", f"{name}.json"), ("mentions", f"{name}.jsonl")]
+    if not (data / "qrels").is_dir():
+        places.append((".", f"{name}.jsonl"))
     return any(find_file(data / folder, file) for folder, file in places)

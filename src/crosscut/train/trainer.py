@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,6 +71,14 @@ class Task(ABC):
     def save(self, folder: Path) -> None:
         """Write the model as an ordinary Hugging Face folder."""
 
+    def inners(self) -> list[Any]:
+        """The transformers models inside."""
+        return [self.module.inner]
+
+    def learning_rates(self) -> Iterable[tuple[float, list[torch.nn.Parameter]]]:
+        """Weights that learn at another rate than `learning_rate`."""
+        return []
+
     def begin_epoch(self, epoch: int, spread: Spread) -> None:
         """Choose new negatives, where they are drawn again."""
         self.rows.epoch = epoch
@@ -119,10 +127,11 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
         if is_main:
             folder.abandon(order.out)
         raise
-    if order.settings.freeze_words:
-        made.module.inner.get_input_embeddings().requires_grad_(False)
-    if order.settings.compile:
-        made.module.inner.compile(dynamic=True)
+    for inner in made.inners():
+        if order.settings.freeze_words:
+            inner.get_input_embeddings().requires_grad_(False)
+        if order.settings.compile:
+            inner.compile(dynamic=True)
     trainer = TaskTrainer(made, arguments, order.progress)
     with any_shape(), stopping(trainer):
         trainer.run(work)
@@ -245,6 +254,17 @@ class TaskTrainer(Trainer):
         else:  # the run had ended, and only its result was not written
             self.state = state
             self._load_best_model()
+
+    def create_optimizer(self, *given: Any) -> Any:
+        optimizer = super().create_optimizer(*given)
+        for rate, weights in self.task.learning_rates():
+            apart = {id(weight) for weight in weights}
+            for group in list(optimizer.param_groups):
+                moved = [weight for weight in group["params"] if id(weight) in apart]
+                if moved:
+                    group["params"] = [weight for weight in group["params"] if id(weight) not in apart]
+                    optimizer.add_param_group({**group, "params": moved, "lr": rate})
+        return optimizer
 
     def compute_loss(
         self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None

@@ -1,0 +1,173 @@
+"""Training a compare model: CMC or one of its peers, on queries and the items that answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crosscut.compare.registry import model_class
+from crosscut.encoders import Encoder, as_encoder
+from crosscut.errors import CrosscutError
+from crosscut.scorers.tokens import check_limits
+from crosscut.system import needs_extra
+from crosscut.train import folder
+from crosscut.train.candidates import Drawn, FirstStage, Ranked, Sampled
+from crosscut.train.data import Examples
+from crosscut.train.encoder import check_scale
+from crosscut.train.mining import mine, vector_finder
+from crosscut.train.settings import Settings
+from crosscut.train.splits import read_splits
+
+REGULARISE = ("paper", "reverse", "none")
+NEGATIVES = ("first-stage", "random")
+LAYER_RATE = 10  # times the learning rate of the encoder: what begins with zeros has a longer way
+
+
+def train_compare(
+    data: str | Path,
+    *,
+    base: str | Path,
+    out: str | Path,
+    model: str = "cmc",
+    model_settings: Mapping[str, Any] | None = None,
+    two_encoders: bool = False,
+    first_stage: str | Path | Encoder | None = None,
+    negatives: str = "first-stage",
+    candidates: int = 64,
+    depth: int = 1024,
+    top_share: float = 0.5,
+    regularise: str = "paper",
+    regularise_weight: float = 0.1,
+    scale: float = 20.0,
+    layer_rate: float | None = None,
+    max_length: int | None = None,
+    licence: str | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train a compare model whose encoder begins as `base`, a bi-encoder or any encoder, for `as_comparer(out)`.
+
+    model: cmc, poly, sum-of-max, deformer, mix or bi. model_settings: its own, such as {"layers": 2, "skip":
+    "mean"}; see the classes in `crosscut.compare`. two_encoders: one for queries and one for items, which begin
+    alike.
+
+    Each query has `candidates` (the paper's K): one item that answers it, and others among the first `depth` of
+    the `first_stage` (an encoder; default: the base). Of these the share `top_share` are always its first; the
+    rest are drawn anew in every epoch by the softmax of its scores (eq. 6), `scale` times its cosines. negatives:
+    "random" draws all of them from the pool instead, for data that has no ranking.
+
+    The loss is (1 − λ2) · cross-entropy + λ2 · KL; λ2 is `regularise_weight`. regularise: "paper" is KL(p‖r), of
+    the softmax p of the model's scores from r, that of the first stage's (eq. 5); "reverse" is KL(r‖p); "none" is
+    the cross-entropy alone. layer_rate: learning rate of the layers that the encoder does not have (default: 10
+    times learning_rate). The rest is as in `train_encoder`.
+
+    >>> train_compare("faq", base="google-bert/bert-base-uncased", out="model", regularise="both")
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: there is no regularise 'both': use paper, reverse, none
+    """
+    for name, value, known in (("regularise", regularise, REGULARISE), ("negatives", negatives, NEGATIVES)):
+        if value not in known:
+            raise CrosscutError(f"there is no {name} {value!r}: use {', '.join(known)}")
+    check_scale(scale)
+    check_limits(max_length=max_length, candidates=candidates, depth=depth)
+    if candidates < 2:
+        raise CrosscutError("candidates must be at least 2: one that answers the query, and one that does not")
+    _check_share(top_share=top_share, regularise_weight=regularise_weight)
+    chosen = Settings.of(settings)
+    layer_rate = LAYER_RATE * chosen.learning_rate if layer_rate is None else layer_rate
+    if not 0 < layer_rate < float("inf"):
+        raise CrosscutError(f"layer_rate must be above 0, but is {layer_rate!r}")
+    with needs_extra("train", "training"):
+        from crosscut.compare.model import check_settings
+        from crosscut.compare.text_encoder import TextEncoder
+        from crosscut.train import compare_task, trainer, vectors
+    kind = model_class(model)
+    own: dict[str, Any] = {"scale": scale} if model == "bi" else {}
+    own |= {name: value for name, value in (model_settings or {}).items() if value is not None}
+    check_settings(kind, own)
+    train, dev = read_splits(data, chosen)
+    by_stage = negatives == "first-stage"
+    is_needed = by_stage or regularise != "none"
+    stage = as_encoder(first_stage or base, chosen.own_device) if is_needed else None
+    record = {
+        "model": model,
+        "model_settings": own,
+        "two_encoders": two_encoders,
+        "data": str(data),
+        "examples": train.digest(),
+        "base": str(base),
+        "first_stage": stage and stage.name,
+        "first_stage_digest": stage and stage.digest(),
+        "negatives": negatives,
+        "candidates": candidates,
+        "depth": depth if by_stage else None,
+        "top_share": top_share if by_stage else None,
+        "regularise": regularise,
+        "regularise_weight": regularise_weight,
+        "scale": scale,
+        "layer_rate": layer_rate,
+        "max_length": max_length,
+        **chosen.record(),
+    }
+
+    def make(work: Path, arguments: Any) -> compare_task.CompareTask:
+        encoders = [
+            TextEncoder(vectors.load_base(base, train.markers, max_length, chosen.seed))
+            for _ in range(1 + two_encoders)
+        ]
+        built = kind(*encoders, **own)
+        with arguments.main_process_first(local=False):
+            rows, dev_rows = _candidates(stage, train, dev, work, record, chosen)
+        more: dict[str, Any] = {"regularise": regularise, "weight": regularise_weight, "layer_rate": layer_rate}
+        more |= {"eval_batch": chosen.batch_size, "progress": progress and arguments.process_index == 0}
+        return compare_task.CompareTask(built, rows, train, dev_rows, dev, **more)
+
+    order = trainer.Order(Path(out), "compare", record, chosen, len(train), licence, overwrite, progress)
+    return trainer.train(order, compare_task.CompareTask, make)
+
+
+def _candidates(
+    stage: Encoder | None,
+    train: Examples,
+    dev: Examples,
+    work: Path,
+    record: Mapping[str, Any],
+    settings: Settings,
+) -> tuple[Sampled | Drawn, Ranked | Drawn]:
+    """Rows to train on, and to evaluate on. The first stage is asked once: its vectors are kept for the run."""
+    count, seed = record["candidates"], settings.seed
+    if stage is None:
+        return Drawn(train, None, count, seed), Drawn(dev, None, count, seed)
+    found = _vectors(stage, train, work / f"{folder.CANDIDATES}train", record["scale"], None)
+    if record["negatives"] == "random":
+        return Drawn(train, found, count, seed), Drawn(dev, None, count, seed)
+    known = found.items if dev.items == train.items else None
+    dev_found = _vectors(stage, dev, work / f"{folder.CANDIDATES}dev", record["scale"], known)
+
+    def mined(name: str, examples: Examples, by: FirstStage, depth: int, answers_too: bool) -> np.ndarray:
+        find = vector_finder(by.queries, by.items, settings.own_device)
+        path = work / f"{folder.CANDIDATES}{name}.npy"
+        return folder.kept(path, lambda: mine(examples, find, depth, answers_too))
+
+    ranking = mined("train", train, found, max(record["depth"], count - 1), answers_too=False)
+    rows = Sampled(train, found, ranking, count, record["top_share"], seed)
+    return rows, Ranked(mined("dev", dev, dev_found, count, answers_too=True))
+
+
+def _vectors(stage: Encoder, examples: Examples, path: Path, scale: float, items: np.ndarray | None) -> FirstStage:
+    queries = folder.kept(
+        path.with_name(f"{path.name}-queries.npy"), lambda: stage.encode(examples.queries, "query")
+    )
+    if items is None:
+        items = folder.kept(path.with_name(f"{path.name}-items.npy"), lambda: stage.encode(examples.items, "item"))
+    return FirstStage(queries, items, scale)
+
+
+def _check_share(**shares: float) -> None:
+    for name, share in shares.items():
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise CrosscutError(f"{name} must be a share between 0 and 1, but is {share!r}")
