@@ -18,10 +18,11 @@ from crosscut.system import needs_extra
 __all__ = ["KINDS", "Comparer", "ItemVectors", "QueryVectors", "as_comparer", "encode_together"]
 
 
-def as_comparer(obj: Any, device: str | None = None) -> Comparer:
+def as_comparer(obj: Any, device: str | None = None, chunk: int | None = None) -> Comparer:
     """Make a compare model of what the caller has; `device` is where torch runs it (default: a GPU).
 
     That is a folder that `crosscut train compare` wrote, or a bi-encoder: `bi:MODEL`, or just its folder or name.
+    chunk: how many candidates are compared with each other at most; see `ModelComparer`.
 
     >>> as_comparer("./no/such/folder")
     Traceback (most recent call last):
@@ -35,7 +36,7 @@ def as_comparer(obj: Any, device: str | None = None) -> Comparer:
         )
     with needs_extra("torch", f"the compare model {str(obj)!r}"):
         from crosscut.compare.comparer import load
-    return load(obj, device)
+    return load(obj, device, chunk)
 
 
 def encode_together(models: Sequence[Comparer | Encoder], texts: Sequence[str]) -> list[QueryVectors | np.ndarray]:

@@ -194,7 +194,7 @@ def save(model: CompareModel, folder: Path) -> None:
         json.dump({"format": FORMAT, "kind": model.kind, "settings": model.settings}, text, indent=2)
 
 
-def load(obj: str | Path, device: str | None = None) -> ModelComparer:
+def load(obj: str | Path, device: str | None = None, chunk: int | None = None) -> ModelComparer:
     """The compare model in a folder, or the bi-encoder of that name."""
     name = str(obj)
     location = model_location(name.removeprefix(BI))
@@ -202,8 +202,8 @@ def load(obj: str | Path, device: str | None = None) -> ModelComparer:
         _check_is_encoder(Path(location))
         from crosscut.compare.bi import BiEncoder
 
-        return ModelComparer(BiEncoder(TextEncoder.load(location)), device=device, name=name)
-    return ModelComparer(load_model(Path(location)), device=device, name=name)
+        return ModelComparer(BiEncoder(TextEncoder.load(location)), device=device, chunk=chunk, name=name)
+    return ModelComparer(load_model(Path(location)), device=device, chunk=chunk, name=name)
 
 
 def _check_is_encoder(folder: Path) -> None:
