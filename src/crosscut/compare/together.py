@@ -78,6 +78,8 @@ class Group:
         on_gpu = self.device.type == "cuda"
         can_stack = len(inners) > 1 and can_pack(inners[0].config)
         self.stacked = _stack(inners) if can_stack and (on_gpu if stack is None else stack) else None
+        if self.stacked is not None and stack is None:
+            self._try()
 
     def encode(self, texts: Sequence[str]) -> list[QueryVectors]:
         encoder = self.encoders[0]
@@ -93,6 +95,14 @@ class Group:
                 order.append(batch)
         back = np.argsort(np.concatenate(order))
         return [QueryVectors.concatenate(made).take(back) for made in parts]
+
+    def _try(self) -> None:
+        """Not every version of torch can run every model in this way: then they run one after the other."""
+        try:
+            with torch.inference_mode(), any_shape():
+                self._states({"input_ids": torch.full((1, 2), self.encoders[0].pad, device=self.device)})
+        except (RuntimeError, NotImplementedError, ValueError):
+            self.stacked = None
 
     def _states(self, given: dict[str, torch.Tensor]) -> list[States]:
         if self.stacked is None:
