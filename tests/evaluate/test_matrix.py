@@ -252,3 +252,38 @@ def test_a_broken_file_is_refused(tmp_path, kind):
 def test_a_question_that_makes_no_sense_is_refused(methods, budgets, ks, keys, message):
     with pytest.raises(CrosscutError, match=message):
         bench_matrix(matrix(), methods, budgets, ks, **keys)
+
+
+def test_scores_of_a_compare_model_serve_as_first_stage_and_as_a_signal():
+    scores = arrays()["scores"].astype(np.float32)
+    noisy = scores + 0.3 * np.random.default_rng(1).normal(size=scores.shape).astype(np.float32)
+    helped, plain = matrix(compare_scores=noisy), matrix()
+    (first,) = bench_matrix(helped, ["rerank"], [20], [5], first="compare")
+    assert first.recall == pytest.approx(plain_recall(scores, noisy, 20, 5))
+    with pytest.raises(CrosscutError, match="unknown first stage 'compare': choose from random"):
+        bench_matrix(plain, ["rerank"], [20], [5], first="compare")
+    (with_signal,), (without,) = (bench_matrix(given, ["crosscut"], [10], [10]) for given in (helped, plain))
+    assert with_signal.recall > without.recall
+    (unused,) = bench_matrix(helped, ["crosscut"], [10], [10], signal=False)
+    assert unused.recall == without.recall
+
+
+def test_a_compare_model_counts_without_anchor_queries_too():
+    scores = arrays()["scores"].astype(np.float32)
+    helped, plain = matrix(compare_scores=scores), matrix()
+    rows = [bench_matrix(given, ["crosscut"], [10], [10], anchors=0)[0] for given in (helped, plain)]
+    assert rows[0].recall > rows[1].recall
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (np.ones((3, ITEMS)), "compare_scores has 3 rows"),
+        (np.ones((ANCHORS + TESTS, 3)), "compare_scores has 3 columns"),
+        (np.full((ANCHORS + TESTS, ITEMS), np.nan), "compare_scores is not finite"),
+        (np.array(["x"] * (ANCHORS + TESTS)), "compare_scores must be a table of numbers"),
+    ],
+)
+def test_bad_scores_of_a_compare_model(tmp_path, scores, message):
+    with pytest.raises(CrosscutError, match=message):
+        Matrix.load(save(tmp_path / "m.npz", compare_scores=scores))

@@ -185,7 +185,8 @@ class _Task:
 
     def done(self, grid: Grid) -> int:
         """How much of it an earlier run has left that this one would use."""
-        if self.files is None or not (self.announced or grid.file in set(self.manifest.files())):
+        known = {*self.manifest.files(), *self.manifest.unfinished_files()}
+        if self.files is None or not (self.announced or grid.file in known):
             return 0
         return grid.size - sum(tile.size for tile in missing(self.files, grid))
 

@@ -203,15 +203,19 @@ class Manifest:
         return "complete" if self.contents.segments else "building"
 
     def files(self) -> Iterator[str]:
-        """Every file that may belong to the index as it is; of unfinished vectors, their tiles too."""
+        """Every file that may belong to the index as it is."""
         yield from self.contents.files()
+        yield from (f"{array}.npy" for array in self._compare_arrays(complete=True))
+
+    def unfinished_files(self) -> Iterator[str]:
+        """Files and folders of tiles of compare models whose vectors are still being made."""
+        for array in self._compare_arrays(complete=False):
+            yield from (f"{array}.npy", f"{array}.tiles")
+
+    def _compare_arrays(self, complete: bool) -> Iterator[str]:
         for name, compared in self.compare.items():
-            for segment in range(len(self.contents.segments)):
-                rows = compare_rows(name, segment)
-                for array in (rows, starts_of(rows)):
-                    yield f"{array}.npy"
-                    if not compared.complete:
-                        yield f"{array}.tiles"
+            for segment in range(len(self.contents.segments) if compared.complete == complete else 0):
+                yield from (compare_rows(name, segment), starts_of(compare_rows(name, segment)))
 
     def to_json(self) -> bytes:
         return (json.dumps(self._keys() | self.extra, indent=1) + "\n").encode()

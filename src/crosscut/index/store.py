@@ -120,7 +120,7 @@ class Store:
 
     def sweep(self) -> None:
         """Remove what the manifest does not mention: leftovers of a killed run."""
-        keep = set(self.manifest.files())
+        keep = {*self.manifest.files(), *self.manifest.unfinished_files()}
         for name in self.files.names():
             if name not in keep:
                 self.files.remove(name)
