@@ -73,7 +73,7 @@ def add_parser(verbs: Verbs) -> None:
         type=at_least(0),
         metavar="N",
         help="how many of a query's nearest items the default search has the first --compare model compare, to go "
-        "by its scores too; 0: none (default: 16384, or 2048 on a CPU; 0 for models of a vector per token)",
+        "by its scores too; 0: none (default: 16384, or 1024 on a CPU; 0 for models of a vector per token)",
     )
     add(
         "--anchor-queries",

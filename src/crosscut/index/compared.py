@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # A query's nearest items that the default search has compared, unless told: as many as CMC takes in one pass, or
 # on a CPU what takes it a moment.
-NEAREST, NEAREST_ON_CPU = 16_384, 2_048
+NEAREST, NEAREST_ON_CPU = 16_384, 1_024
 
 
 def add_compare(
@@ -36,7 +36,7 @@ def add_compare(
 
     name: by which pipelines and `first` call it; unless given, what it has already, or its kind. signal: to how
     many of a query's nearest items the default search applies it, as one more signal; 0: to none. Unless given
-    that is 16,384 (2,048 on a CPU) for the first model with a fixed number of rows per item, and 0 for others.
+    that is 16,384 (1,024 on a CPU) for the first model with a fixed number of rows per item, and 0 for others.
     """
     with store.changing() as manifest:
         ((name, _),) = labelled(manifest, [(name, comparer)]).items()

@@ -215,7 +215,7 @@ class Index:
 
         model: a folder that `crosscut train compare` wrote, or a `Comparer`. name: by which pipelines and
         `first=` call it (default: its kind, such as "cmc"). signal: how many of a query's nearest items the
-        default search has it compare, to go by its scores too; 0: none (default: 16,384, or 2,048 on a CPU, for
+        default search has it compare, to go by its scores too; 0: none (default: 16,384, or 1,024 on a CPU, for
         the first model with a fixed number of vectors per item). The same call continues what was stopped.
         """
         added = add_comparers(self._store, given_comparers([(name, model)]), signal, progress)
