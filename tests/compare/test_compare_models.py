@@ -209,6 +209,25 @@ def test_folders_that_are_no_compare_models(encoder, tmp_path):
         as_comparer(tmp_path / "cmc", device="cpu")
 
 
+def test_a_model_on_the_hub(encoder, tmp_path, monkeypatch):
+    """The hub as this machine would have it after a download; and one that cannot be reached."""
+    from crosscut.compare import comparer as module
+
+    comparer_of("poly", encoder).save(tmp_path / "poly")
+    monkeypatch.setattr(module, "cached_file", lambda name, file, **_: str(tmp_path / "poly" / file))
+    monkeypatch.setattr(module, "snapshot_download", lambda name, **_: str(tmp_path / "poly"))
+    model = as_comparer("someone/poly", device="cpu")
+    assert (model.kind, model.name) == ("poly", "someone/poly")
+
+    def unreachable(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(module, "cached_file", unreachable)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(CrosscutError, match="cannot load 'someone/poly'"):
+        as_comparer("someone/poly", device="cpu")
+
+
 def test_a_plain_encoder_is_the_plain_bi_encoder(encoder):
     from crosscut.encoders import as_encoder
 

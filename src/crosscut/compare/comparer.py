@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from tqdm import tqdm
+from transformers.utils import cached_file
 
 from crosscut.compare.base import Comparer, ItemVectors, QueryVectors
+from crosscut.compare.bi import BiEncoder
 from crosscut.compare.model import CompareModel, Rows, check_settings
 from crosscut.compare.registry import model_class
 from crosscut.compare.text_encoder import TextEncoder
@@ -157,7 +161,13 @@ class ModelComparer(Comparer):
 
 
 def as_inputs(tokens: Sequence[Sequence[int]], pad: int) -> dict[str, torch.Tensor]:
-    """Texts as `TextEncoder.states` takes them. Of one length they need no mask, and attention is fastest."""
+    """Texts as `TextEncoder.states` takes them. Of one length they need no mask, and attention is fastest.
+
+    >>> as_inputs([[1, 2], [3]], pad=0)
+    {'input_ids': tensor([[1, 2],
+            [3, 0]]), 'attention_mask': tensor([[1, 1],
+            [1, 0]])}
+    """
     width = max(map(len, tokens))
     ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in tokens])
     lengths = torch.tensor([len(row) for row in tokens])
@@ -167,7 +177,11 @@ def as_inputs(tokens: Sequence[Sequence[int]], pad: int) -> dict[str, torch.Tens
 
 
 def flat(made: Rows) -> ItemVectors:
-    """Rows of texts one after the other, without those that are not there."""
+    """Rows of texts one after the other, without those that are not there.
+
+    >>> flat((torch.ones(2, 2, 3), torch.tensor([[True, True], [True, False]]))).counts.tolist()
+    [2, 1]
+    """
     rows, there = made
     if there is None:
         counts = np.full(len(rows), rows.shape[1])
@@ -198,12 +212,26 @@ def load(obj: str | Path, device: str | None = None, chunk: int | None = None) -
     """The compare model in a folder, or the bi-encoder of that name."""
     name = str(obj)
     location = model_location(name.removeprefix(BI))
-    if name.startswith(BI) or not (Path(location) / ABOUT).is_file():
+    folder = None if name.startswith(BI) else _folder(location)
+    if folder is None:
         _check_is_encoder(Path(location))
-        from crosscut.compare.bi import BiEncoder
+    model = BiEncoder(TextEncoder.load(location)) if folder is None else load_model(folder)
+    return ModelComparer(model, device=device, chunk=chunk, name=name)
 
-        return ModelComparer(BiEncoder(TextEncoder.load(location)), device=device, chunk=chunk, name=name)
-    return ModelComparer(load_model(Path(location)), device=device, chunk=chunk, name=name)
+
+def _folder(location: str) -> Path | None:
+    """The folder of a compare model, which may be on the hub; None if there is another model."""
+    if Path(location).is_dir():
+        return Path(location) if (Path(location) / ABOUT).is_file() else None
+    with suppress(
+        OSError, ValueError
+    ):  # the hub cannot be reached, or has no such model: `TextEncoder.load` says so
+        if cached_file(location, ABOUT, _raise_exceptions_for_missing_entries=False):
+            # Safetensors only: the older formats of weights can run code.
+            return Path(
+                snapshot_download(location, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"])
+            )
+    return None
 
 
 def _check_is_encoder(folder: Path) -> None:

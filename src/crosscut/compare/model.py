@@ -89,6 +89,9 @@ def to_length(rows: torch.Tensor) -> torch.Tensor:
 
     The dot product of two, over √d, is √d times their cosine: with 384 dimensions about 20 times, the usual scale
     of cosines in a softmax.
+
+    >>> to_length(torch.tensor([3.0, 0.0, 0.0, 4.0])).tolist()  # doctest: +ELLIPSIS
+    [1.2..., 0.0, 0.0, 1.6...]
     """
     return F.normalize(rows.float(), dim=-1).to(rows.dtype) * rows.shape[-1] ** 0.5
 
@@ -97,13 +100,22 @@ def products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Dot products of `rows` (..., N, d) and `others` (..., M, d), in float32 also where a training has bfloat16.
 
     A score of 10 would be rounded to steps of 1/16.
+
+    >>> products(torch.eye(2), torch.tensor([[3.0, 4.0]])).tolist()
+    [[3.0], [4.0]]
     """
     with torch.autocast(rows.device.type, enabled=False):
         return rows.float() @ others.float().transpose(-1, -2)
 
 
 def check_settings(model: type[CompareModel], settings: dict[str, Any]) -> None:
-    """Refuse settings that this kind of model does not have."""
+    """Refuse settings that this kind of model does not have.
+
+    >>> from crosscut.compare.registry import model_class
+    >>> check_settings(model_class("poly"), {"skip": "mean"})
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: the compare model poly has no setting 'skip': it has codes
+    """
     parameters = inspect.signature(model).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for name in settings:
