@@ -7,7 +7,7 @@ embeddings and the layers named, in this order, and `--words` tokens of its voca
 in the passages of --texts and the first of the vocabulary itself, which BERT has in the order of their use in
 English, with all single characters of ASCII; any other word falls into pieces of these. Their vectors are rounded
 to int8, a scale for each, as they will ship: training leaves them alone (--freeze-words), and two students may
-share them (--shared-with, for the second). What is written is a plain Hugging Face folder, a base for `crosscut
+share them (--words-of, for the second). What is written is a plain Hugging Face folder, a base for `crosscut
 train distil`.
 """
 
@@ -36,10 +36,11 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def main() -> None:
     args = arguments()
-    model, tokenizer = loaded(args.model), AutoTokenizer.from_pretrained(args.model)
+    source = args.words_of or args.model
+    model, tokenizer = loaded(args.model), AutoTokenizer.from_pretrained(source)
     texts = [item.content for path in args.texts for item in read_items(path)]
     kept = most_used(tokenizer, texts, args.words)
-    words = word_vectors(args.shared_with or args.model, kept)
+    words = word_vectors(source, kept)
     student = cut(model, args.layers, words)
     student.save_pretrained(args.out)
     with_words(tokenizer, kept).save_pretrained(args.out)
@@ -126,7 +127,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("model")
     parser.add_argument("--layers", type=lambda text: [int(part) for part in text.split(",")], required=True)
     parser.add_argument("--words", type=int, default=20_000)
-    parser.add_argument("--shared-with", metavar="MODEL", help="take the vectors of words from this model")
+    parser.add_argument("--words-of", metavar="MODEL", help="take the words and their vectors from this model")
     parser.add_argument("--texts", nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args()
