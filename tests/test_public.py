@@ -24,7 +24,8 @@ def test_every_public_name_says_what_it_is(name):
 
 def test_every_method_of_an_index_says_what_it_does():
     methods = {name: value for name, value in vars(Index).items() if not name.startswith("_")}
-    assert set(methods) == {"add", "add_anchor_queries", "build", "delete", "encoder", "load", "scorer", "search"}
+    changes = {"add", "add_anchor_queries", "add_compare", "delete", "remove_compare"}
+    assert set(methods) == changes | {"build", "compare", "encoder", "load", "scorer", "search"}
     assert all(inspect.getdoc(method) for method in methods.values())
 
 

@@ -50,9 +50,12 @@ def encode_together(models: Sequence[Comparer | Encoder], texts: Sequence[str]) 
     [array([[0.6, 0.8]], dtype=float32)]
     """
     if any(isinstance(model, Comparer) for model in models) and len(models) > 1 and len(texts):
-        with needs_extra("torch", "a compare model"):
+        try:
             from crosscut.compare.together import together
-        return together(tuple(models)).encode(texts)
+        except ImportError:  # without torch, no two of them can share anything
+            pass
+        else:
+            return together(tuple(models)).encode(texts)
     return [encode_one(model, texts) for model in models]
 
 

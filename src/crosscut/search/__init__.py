@@ -11,8 +11,11 @@ from crosscut.search.adacur import adacur
 from crosscut.search.anncur import anncur, fixeditem, itemcur
 from crosscut.search.default import crosscut
 from crosscut.search.loop import SELECTIONS, Plan
+from crosscut.search.pipeline import Pipeline, Stage
 from crosscut.search.problem import FIRST_STAGES, Problem
 from crosscut.search.rerank import exact, rerank
+
+__all__ = ["DEFAULT_METHOD", "METHODS", "Pipeline", "Stage", "make_plan", "settings_of"]
 
 METHODS: dict[str, Callable[..., Plan]] = {
     "exact": exact,
