@@ -416,6 +416,28 @@ def test_a_model_is_added_later_and_the_same_build_adds_it_too(tmp_path):
         again.search(QUERY, pipeline="second:3")
 
 
+@pytest.mark.parametrize("salt", ["", "other"])
+def test_overwriting_continues_its_own_unfinished_vectors(tmp_path, salt):
+    make(items=ITEMS[:9], path=tmp_path / "x", compare=[ManyRows()])
+    model = OneRow(fail_at=1)
+    model.error = CrosscutError("boom")
+    words = Words()
+    for comparer in (model, OneRow(salt)):
+        settings = {"path": tmp_path / "x", "compare": [comparer], "overwrite": True}
+        if comparer is model:
+            with pytest.raises(CrosscutError, match="boom"):
+                make(words, **settings)
+            calls = len(words.pairs)
+            assert calls == len(ANCHORS) * 60
+        else:
+            index = make(words, **settings)
+    assert len(words.pairs) == calls  # only the vectors were left to make
+    assert index.compare == ("one-row",)
+    again = Words()
+    make(again, path=tmp_path / "x", compare=[OneRow(salt)], overwrite=True)
+    assert len(again.pairs) == calls  # finished, so it is replaced
+
+
 def test_unfinished_vectors_are_told(tmp_path):
     index = make(path=tmp_path / "x", compare=None)
     model = OneRow(fail_at=1)

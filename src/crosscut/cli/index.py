@@ -183,6 +183,7 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"{args.out}: {added}{built['items']} items, {built['anchor_queries']} anchor queries; "
             f"{scorer.calls} calls in {built['seconds']:.1f} s"
+            + (f"; compare models: {', '.join(manifest.compare)}" if manifest.compare else "")
         )
     hint_at_cuts(scorer)
     for hint in _hints(built):

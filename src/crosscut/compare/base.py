@@ -64,7 +64,7 @@ class ItemVectors:
         [[2.0, 3.0], [4.0, 5.0], [2.0, 3.0], [4.0, 5.0], [0.0, 1.0]]
         """
         chosen = np.asarray(positions, dtype=np.int64)
-        counts = self.counts[chosen]
+        counts = self.starts[chosen + 1] - self.starts[chosen]
         starts = _starts(counts)
         places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], counts)
         return ItemVectors(np.asarray(self.rows[places]), starts)

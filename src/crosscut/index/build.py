@@ -134,7 +134,8 @@ def to_continue(files: Files, wanted: Manifest, plan: Contents, overwrite: bool)
         if overwrite:
             return None
         raise
-    if found is None or (overwrite and found.state == "complete"):
+    unfinished = found is not None and not all(one.complete for one in found.compare.values())
+    if found is None or (overwrite and found.state == "complete" and not unfinished):
         return None
     differs = _differences(found, wanted, plan)
     if differs and not overwrite:

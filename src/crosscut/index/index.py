@@ -121,7 +121,7 @@ class Index:
             with made.changing() as manifest:
                 made.update(extra={**manifest.extra, **extra})
         # Only now, so that the index is complete without them, and whatever stops this costs nothing else.
-        return cls(made, scorer, encoder, add_comparers(made, comparers, signal, progress))
+        return cls(made, scorer, encoder, add_comparers(made, comparers, signal, progress, overwrite))
 
     @classmethod
     def load(

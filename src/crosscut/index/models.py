@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from crosscut.compare import Comparer, as_comparer
 from crosscut.encoders import Encoder, ExportedEncoder, ModelEncoder, as_encoder
 from crosscut.errors import CrosscutError
-from crosscut.index.compared import add_compare, check_same
+from crosscut.index.compared import add_compare, check_same, remove_compare
 from crosscut.index.manifest import Manifest, Model
 from crosscut.index.store import Store
 from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, scorer_again
@@ -122,9 +122,17 @@ def given_comparers(compare: Any) -> list[Given]:
     return given
 
 
-def add_comparers(store: Store, given: Sequence[Given], signal: int | None, progress: bool) -> dict[str, Comparer]:
-    """Add compare models to an index; they come by the names that they have there. `signal`: of the first."""
+def add_comparers(
+    store: Store, given: Sequence[Given], signal: int | None, progress: bool, overwrite: bool = False
+) -> dict[str, Comparer]:
+    """Add compare models to an index; they come by the names that they have there. `signal`: of the first.
+
+    `overwrite`: unfinished vectors of other models go.
+    """
     added = {}
+    for there, one in store.manifest.compare.items() if overwrite else ():
+        if not one.complete and not any(one.fits(comparer) for _, comparer, _ in given):
+            remove_compare(store, there)
     for name, comparer, by_name in given:
         label = add_compare(store, comparer, name=name, signal=signal, by_name=by_name, progress=progress)
         added[label], signal = comparer, None
