@@ -100,6 +100,19 @@ def test_a_pipeline_as_a_table(run, built):
     assert "stage cross: 8 items in, 4 out, 4 calls" in traced and "round 1: 4 items" in traced
 
 
+def test_a_model_is_taken_out(run, built, folder):
+    take_out = ["index", "--out", built, *SCORER, "--remove-compare", "letters"]
+    assert "--remove-compare goes with --add" in run(*take_out, "items.jsonl")[2]
+    assert "no compare model 'cmc'" in run(*take_out, "--add", "--remove-compare", "cmc")[2]
+    assert search(run, "--pipeline", "letters:3", *MODEL)[0] == 0  # so nothing was removed
+    other = ["--compare", "python:my_compare:other"]
+    assert run(*take_out, "--add", *other)[0] == 0
+    assert search(run, "--pipeline", "letters:3", *other)[0] == 0
+    assert run(*take_out, "--add")[0] == 0
+    assert not list((folder / built).glob("compare/*"))
+    assert search(run)[0] == 0
+
+
 def test_a_run_file_of_a_pipeline(run, built, folder):
     asked = ["search", built, "--queries", "queries.txt", "--pipeline", "letters:6", "--format", "trec"]
     status, out, _ = run(*asked, *MODEL, "--out", "x.run")

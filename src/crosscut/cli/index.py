@@ -69,6 +69,13 @@ def add_parser(verbs: Verbs) -> None:
         help=f"a compare model, and more with more of these: {COMPARE} (default: none; its name is its kind)",
     )
     add(
+        "--remove-compare",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --add: take a compare model out of the index",
+    )
+    add(
         "--signal",
         type=at_least(0),
         metavar="N",
@@ -196,10 +203,12 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise CrosscutError("items and anchor queries cannot both come from stdin: put one of them in a file")
     if not args.add and args.items is None:
         raise CrosscutError("no items are given: name a file or folder of them, or - for stdin")
-    if args.add and args.items is args.anchor_queries is None and not args.compare:
+    if args.add and args.items is args.anchor_queries is None and not (args.compare or args.remove_compare):
         raise CrosscutError(
             "nothing is given to add: name a file of items, --anchor-queries FILE, or --compare MODEL"
         )
+    if args.remove_compare and (args.dry_run or not args.add):
+        raise CrosscutError("--remove-compare goes with --add, and not with --dry-run")
     if args.signal is not None and not args.compare:
         raise CrosscutError("--signal says how a compare model is used: name one with --compare MODEL")
     for flag in ("overwrite", "store", "anchor_items", "lexical", "seed"):
@@ -289,9 +298,12 @@ def _add(
     executor: Executor,
 ) -> None:
     from crosscut.index.change import add_anchor_queries, add_items
+    from crosscut.index.compared import remove_compare
     from crosscut.index.index import Index
     from crosscut.index.models import Models, add_comparers, given_comparers
 
+    if args.remove_compare:
+        remove_compare(store, *args.remove_compare)
     known = add_comparers(store, given_comparers(comparers), args.signal, progress=True)
     if items:
         known = Models(store, comparers=known).comparers()

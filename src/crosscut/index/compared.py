@@ -71,13 +71,15 @@ def labelled(manifest: Manifest, given: Iterable[tuple[str | None, Comparer]]) -
     return named
 
 
-def remove_compare(store: Store, name: str) -> None:
-    """Take a compare model's vectors out of the index."""
+def remove_compare(store: Store, *removed: str) -> None:
+    """Take the vectors of compare models out of the index."""
     with store.changing() as manifest:
-        if name not in manifest.compare:
-            raise _unknown(manifest, name)
-        store.update(compare={label: one for label, one in manifest.compare.items() if label != name})
-        store.files.remove(names.compare_folder(name))
+        for name in removed:
+            if name not in manifest.compare:
+                raise _unknown(manifest, name)
+        store.update(compare={name: one for name, one in manifest.compare.items() if name not in removed})
+        for name in removed:
+            store.files.remove(names.compare_folder(name))
 
 
 def check_comparers(manifest: Manifest, comparers: Mapping[str, Comparer]) -> dict[str, Comparer]:
@@ -102,8 +104,8 @@ def check_same(name: str, entry: Compared, comparer: Comparer) -> None:
         raise CrosscutError(
             f"the vectors {name!r} of this index were made by the {entry.kind} model {entry.model} and have "
             f"{entry.width} dimensions, but this is {now}: "
-            "use the same, add this one under another name, or take the old one out with "
-            f"Index.remove_compare({name!r})"
+            "use the same, add this one under another name, or take the old one out first "
+            f"(Index.remove_compare({name!r}), `crosscut index --add --remove-compare {name}`)"
         )
 
 

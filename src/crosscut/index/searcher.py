@@ -67,8 +67,8 @@ class Searcher:
         """Search by a method, a batch of queries at a time."""
         results: list[SearchResult] = []
         signals = self.signals if method == DEFAULT_METHOD else ()
-        first = [settings["first"]] if settings.get("first") in self.depths else []
-        needs = _Needs(compare=(*signals, *first), scored=(*signals, *first))
+        first = tuple(name for name in self.depths if name == settings.get("first"))
+        needs = _Needs(compare=signals + first, scored=signals + first)
         for batch in batches(len(texts), len(self.parts.items)):
             part = texts[batch]
             problem, _ = self._problem(part, needs, allowed, seed)

@@ -259,7 +259,8 @@ class _Run:
 
     def _keep(self, pool: np.ndarray, scores: np.ndarray, keep: int) -> None:
         """The best, by score; of equal ones the lower position."""
-        order = np.lexsort((pool, -scores), axis=1)[:, :keep]
+        all_items = self.positions is None  # in order of their positions: no need to sort them all
+        order = top(scores, keep) if all_items else np.lexsort((pool, -scores), axis=1)[:, :keep]
         self.positions = np.take_along_axis(pool, order, axis=1)
         self.scores = np.take_along_axis(scores, order, axis=1)
 
