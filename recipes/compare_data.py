@@ -43,18 +43,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Variant:
-    """A compare model to train. `start`: None is that of the run."""
+    """A compare model to train. `start`: None is that of the run. `counts`: candidates that it is tested on."""
 
     kind: str
     label: str
     model: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     start: str | None = None
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """How many candidates it is tested on: a DeFormer is too slow for many."""
-        return {"cmc": MANY, "deformer": (RERANKED,)}.get(self.kind, (RERANKED, WIDE))
+    counts: tuple[int, ...] = (RERANKED, WIDE)
 
 
 NAMES = {
@@ -74,8 +70,14 @@ ABLATIONS = {
     "cmc-two-encoders": Variant("cmc", "an encoder each for queries and items", training={"two_encoders": True}),
     "cmc-marks": Variant("cmc", "with marks of query and candidate", model={"marks": True}),
 }
-VARIANTS = {kind: Variant(kind, NAMES[kind]) for kind in KINDS} | ABLATIONS
-VARIANTS |= {f"{kind}-from-{start}": Variant(kind, NAMES[kind], start=start) for kind in KINDS for start in STARTS}
+COUNTS = {"cmc": MANY, "deformer": (RERANKED,)}  # a DeFormer is too slow for many
+VARIANTS = {kind: Variant(kind, NAMES[kind], counts=COUNTS.get(kind, (RERANKED, WIDE))) for kind in KINDS}
+VARIANTS |= ABLATIONS
+VARIANTS |= {
+    f"{kind}-from-{start}": Variant(kind, NAMES[kind], start=start, counts=(RERANKED,))
+    for kind in KINDS
+    for start in STARTS
+}
 PEERS = ("poly", "sum-of-max", "mix", "deformer", "bi")
 TASKS = {
     "linking": Task(

@@ -84,7 +84,7 @@ class Run:
             batch = args.encoder_batch
             steps = args.encoder_steps or math.ceil(args.encoder_epochs * self.queries / batch)
             settings = self._common(steps) | {"batch_size": batch, "learning_rate": args.encoder_rate}
-            with self.clock.step("encoder"):
+            with self.clock.step("encoder: training"):
                 train_encoder(
                     self.data,
                     base=args.base,
@@ -108,7 +108,7 @@ class Run:
             steps = args.cross_steps or math.ceil(args.cross_epochs * self.queries / self.batch_size)
             settings = self._common(steps) | {"batch_size": self.batch_size, "learning_rate": args.cross_rate}
             source = f"encoder:{self.encoder}" if self.task.has_stage else "random"
-            with self.clock.step("cross"):
+            with self.clock.step("cross: training"):
                 train_cross_encoder(
                     self.data,
                     base=args.cross_base or args.base,
@@ -142,11 +142,10 @@ class Run:
         out: Path = self.out / "models" / name
         if not is_trained(out):
             steps = self.steps
-            begun = self.clock.now()
-            self.train(name, steps, out=out)
-            took = self.clock.now() - begun
+            with self.clock.step(f"{name}: training"):
+                self.train(name, steps, out=out)
+            took = self.clock.times[f"{name}: training"]
             note(self.results / "plan.json", each=took / steps / COST[VARIANTS[name].kind])
-            note(self.results / "trained.json", **{name: {"seconds": round(took, 1), "steps": steps}})
         shutil.copy(out / "training.json", self.results / f"{name}.json")
         return out
 

@@ -119,8 +119,15 @@ def machine(model: Any) -> dict[str, Any]:
 
     device = str(getattr(model, "device", "") or getattr(getattr(model, "_model", None), "device", "cpu"))
     is_gpu = device.startswith("cuda")
-    name = torch.cuda.get_device_name() if is_gpu else platform.processor() or platform.machine()
+    name = torch.cuda.get_device_name() if is_gpu else _processor()
     return {"device": "cuda" if is_gpu else "cpu", "machine": name, "cores": len(os.sched_getaffinity(0))}
+
+
+def _processor() -> str:
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _rounded(values: Any) -> list[float]:
