@@ -100,12 +100,18 @@ class StoredVectors:
         if len(self.segments) == 1:
             return self.segments[0].take(positions)
         home = np.searchsorted(self._firsts, positions, side="right") - 1
-        order = np.argsort(home, kind="stable")
+        theirs = [home == number for number in range(len(self.segments))]
         parts = [
-            segment.take(positions[home == number] - self._firsts[number])
-            for number, segment in enumerate(self.segments)
+            segment.take(positions[mine] - first)
+            for segment, mine, first in zip(self.segments, theirs, self._firsts, strict=False)
         ]
-        return ItemVectors.concatenate(parts).take(np.argsort(order, kind="stable"))
+        counts = np.empty(len(positions), np.int64)
+        for mine, part in zip(theirs, parts, strict=True):
+            counts[mine] = part.counts
+        rows = np.empty((counts.sum(), self.width), self.segments[0].rows.dtype)
+        for mine, part in zip(theirs, parts, strict=True):
+            rows[np.flatnonzero(np.repeat(mine, counts))] = part.rows
+        return ItemVectors(rows, np.concatenate([[0], counts.cumsum()]))
 
 
 def _write_starts(files: Files, name: str, starts: np.ndarray) -> None:
