@@ -12,7 +12,7 @@ from crosscut.errors import CrosscutError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
-from tiny_compare import TEXTS, comparer_of, make, save_encoder  # noqa: E402
+from compare.tiny_compare import TEXTS, comparer_of, make, save_encoder  # noqa: E402
 
 pytestmark = pytest.mark.models
 few = settings(max_examples=15, deadline=None)

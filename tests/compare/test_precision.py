@@ -7,8 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
-from tiny_compare import TEXTS, comparer_of  # noqa: E402
-
+from compare.tiny_compare import TEXTS, comparer_of  # noqa: E402
 from crosscut.compare.comparer import ModelComparer, as_inputs  # noqa: E402
 
 pytestmark = pytest.mark.models

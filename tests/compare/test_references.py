@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
-from tiny_compare import TEXTS, comparer_of  # noqa: E402
+from compare.tiny_compare import TEXTS, comparer_of  # noqa: E402
 
 pytestmark = pytest.mark.models
 QUERIES = [0, 1, 3, 6]

@@ -8,8 +8,7 @@ from crosscut.encoders import GivenVectors, as_encoder
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
-from tiny_compare import TEXTS, comparer_of, save_encoder  # noqa: E402
-
+from compare.tiny_compare import TEXTS, comparer_of, save_encoder  # noqa: E402
 from crosscut.compare.together import Together  # noqa: E402
 
 pytestmark = pytest.mark.models

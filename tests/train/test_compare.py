@@ -190,7 +190,7 @@ def test_a_fresh_model_is_near_the_first_stage(beir, base, tmp_path, monkeypatch
     def watch(task, output, batch):
         if not seen:
             p, r = output.softmax(dim=1), batch["first_stage"].softmax(dim=1)
-            seen.append(float((p * (p / r).log()).sum(dim=1).mean()))
+            seen.append((p * (p / r).log()).sum(dim=1).mean().item())
         return loss(task, output, batch)
 
     monkeypatch.setattr(CompareTask, "loss", watch)
