@@ -222,8 +222,8 @@ class Run:
     @cached_property
     def candidates(self) -> dict[str, np.ndarray]:
         """Positions of the items that test queries are tested on, best first where a first stage found them."""
-        path = self.out / "candidates.npz"
-        if not path.exists():
+        path, ranked = self.out / "candidates.npz", self.results / "first.npz"
+        if not path.exists() or (self.task.has_stage and not ranked.exists()):
             found, ranks = {}, {}
             for part in self.parts:
                 if not self.task.has_stage:
@@ -231,13 +231,11 @@ class Run:
                     continue
                 queries, items = self.vectors(part)
                 rows = by_vectors(queries, items, DEPTH, [np.zeros(0, np.int64)] * len(queries))
-                found[part.name] = rows
-                ranks[f"{part.name}/{DEPTH}"] = gold_ranks(
-                    -np.arange(rows.shape[1]) * np.ones((len(rows), 1)), part.right(rows)
-                )
+                order = np.broadcast_to(-np.arange(rows.shape[1]), rows.shape)
+                found[part.name], ranks[f"{part.name}/{DEPTH}"] = rows, gold_ranks(order, part.right(rows))
             save(path, **found)
             if ranks:
-                save(self.results / "first.npz", **ranks)
+                save(ranked, **ranks)
         with np.load(path) as file:
             return {name: file[name] for name in file.files}
 
