@@ -22,6 +22,15 @@ MANY = (64, 128, 256, 512, 1024)  # candidates that CMC compares, to see what mo
 WIDE = 512  # candidates of an intermediate stage
 SOURCES = (64, 256, 512)  # candidates of CMC before the cross-encoder
 CALLS = (8, 16, 64)  # of the cross-encoder
+CHUNK = 1024  # candidates that are compared with each other, where time is measured in this way, too
+LINES = {  # whose time is measured
+    "query": "the query's encoding alone",
+    "cmc": "CMC",
+    "chunked": f"CMC, in chunks of {CHUNK:,}",
+    "at hand": "CMC, items' vectors where it runs",
+    "cross": "cross-encoder",
+    "predict": "cross-encoder, `CrossEncoder.predict`",
+}
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from compare_data import ABLATIONS, CALLS, MANY, NAMES, RERANKED, SOURCES, STARTS, WIDE
+from compare_data import ABLATIONS, CALLS, LINES, MANY, NAMES, RERANKED, SOURCES, STARTS, WIDE
 from compare_results import FIRST, Results, found_only, mean, recall, reciprocal
 from reporting import difference, figure, interval, percent, save_figure, table, write_tables
 
@@ -241,23 +242,24 @@ def ablation_table(run: Results) -> str:
     return table(["", "accuracy", "normalised", "less CMC's", f"R@64 of {WIDE}", "less CMC's"], rows)
 
 
-def time_table(curves: dict[str, dict[str, object]]) -> str:
+def time_table(curves: dict[str, dict[str, Any]]) -> str:
     """Milliseconds of a query with so many candidates (Figure 4)."""
-    counts = sorted({int(n) for curve in curves.values() for model in ("cmc", "cross") for n in curve[model]})
+    counts = sorted({int(n) for curve in curves.values() for times in curve["times"].values() for n in times})
     rows = []
     for machine, curve in curves.items():
-        for model, label in (("cmc", "CMC"), ("cross", "cross-encoder")):
-            known = {int(n): 1000 * np.median(times) for n, times in curve[model].items()}
-            rows.append([machine, label, *(f"{known[n]:.1f}" if n in known else "" for n in counts)])
+        for line, times in curve["times"].items():
+            known = {int(n): 1000 * np.median(some) for n, some in times.items()}
+            rows.append([machine, LINES[line], *(f"{known[n]:.1f}" if n in known else "" for n in counts)])
     return table(["machine", "model", *(f"{n:,}" for n in counts)], rows)
 
 
-def plot_time(curves: dict[str, dict[str, object]], path: Path) -> None:
-    drawn, axes = figure(1, len(curves))
+def plot_time(curves: dict[str, dict[str, Any]], path: Path) -> None:
+    drawn, axes = figure(1, len(curves), width=4.2)
     for axis, (machine, curve) in zip(axes[0], curves.items(), strict=True):
-        for model, label in (("cmc", "CMC"), ("cross", "cross-encoder")):
-            points = sorted((int(n), 1000 * np.median(times)) for n, times in curve[model].items())
-            axis.plot(*zip(*points, strict=True), marker="o", ms=3, lw=1, label=label)
+        for line, times in curve["times"].items():
+            points = sorted((int(n), 1000 * np.median(some)) for n, some in times.items())
+            if len(points) > 1:
+                axis.plot(*zip(*points, strict=True), marker="o", ms=3, lw=1, label=LINES[line].replace("`", ""))
         axis.set(title=machine, xscale="log", yscale="log", xlabel="candidates")
     axes[0][0].set_ylabel("time of a query, ms")
     axes[0][0].legend()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,15 +39,20 @@ class Table:
         return self.rows[places], None if self.there is None else self.there[places]
 
 
+@dataclass(frozen=True)
 class Compared:
-    """A compare model with the texts of a part: `scores` of candidates by position."""
+    """A compare model with texts where it runs: `scores` of items by position. `bytes`: of one in an index."""
 
-    def __init__(self, comparer: Any, queries: list[str], items: list[str]) -> None:
-        self.comparer = comparer
+    comparer: Any
+    queries: Table
+    items: Table
+    bytes: float
+
+    @classmethod
+    def of(cls, comparer: Any, queries: Sequence[str], items: Sequence[str]) -> Compared:
         encoded = comparer.encode_items(items)
-        self.bytes = encoded.rows.nbytes / len(items)  # of an item, in an index
-        self.items = Table.of(comparer, encoded)
-        self.queries = Table.of(comparer, comparer.encode_queries(queries))
+        asked = Table.of(comparer, comparer.encode_queries(queries))
+        return cls(comparer, asked, Table.of(comparer, encoded), encoded.rows.nbytes / len(items))
 
     def scores(self, candidates: np.ndarray, queries: np.ndarray | None = None) -> np.ndarray:
         """Float32, as `candidates` (queries x items); of all queries in order, or of those by position."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from compare_data import CALLS, RERANKED, SOURCES, WIDE
+from compare_data import CALLS, CHUNK, RERANKED, SOURCES, WIDE
 from compare_run import Run
+from compare_scoring import Compared, Table
 from experiment import is_trained, note
 
 from crosscut import Index
-from crosscut.compare import KINDS, as_comparer
+from crosscut.compare import KINDS, Comparer, as_comparer
 from crosscut.encoders import as_encoder
 from crosscut.scorers import as_scorer
 from crosscut.types import Item
@@ -40,7 +43,7 @@ def time(run: Run) -> None:
     """Seconds of single searches through pipelines of a real index, in the largest part."""
     part = max(run.parts, key=lambda part: len(part.examples.items))
     items = map(Item, part.examples.item_ids, part.examples.items)
-    scorer, found = as_scorer(str(run.cross), **run.task.limits), as_encoder(str(run.encoder))
+    scorer, found = as_scorer(str(cross_for_timing(run)), **run.task.limits), as_encoder(str(run.encoder))
     index = Index.build(items, scorer=scorer, encoder=found, lexical=None, path=run.out / "index", overwrite=True)
     for kind in KINDS:
         index.add_compare(str(model_for_timing(run, kind)), name=kind, signal=0)
@@ -62,30 +65,53 @@ def time(run: Run) -> None:
 
 
 def curve(run: Run, device: str | None = None, unit: str = "curve") -> None:
-    """Seconds of one query against the number of candidates, by CMC and by the cross-encoder."""
+    """Seconds of one query against the number of candidates, by CMC and by the cross-encoder; see LINES."""
+    from sentence_transformers import CrossEncoder
+
     part = max(run.parts, key=lambda part: len(part.examples.items))
     queries, items = part.examples.queries, part.examples.items
-    comparer = as_comparer(str(model_for_timing(run, "cmc")), device)
-    scorer = as_scorer(str(run.cross), device=device, **run.task.limits)
-    vectors = comparer.encode_items(items)
-    repeats = REPEATS["cuda" if comparer.device.startswith("cuda") else "cpu"]
+    model, pairs = str(model_for_timing(run, "cmc")), str(cross_for_timing(run))
+    comparer, chunked = as_comparer(model, device), as_comparer(model, device, chunk=CHUNK)
+    place = "cuda" if comparer.device.startswith("cuda") else "cpu"
+    scorer = as_scorer(pairs, device=device, **run.task.limits)
+    half = {"dtype": "float16"} if place == "cuda" else {}
+    plain = CrossEncoder(pairs, device=place, max_length=sum(run.task.limits.values()), model_kwargs=half)
+    vectors, ready = comparer.encode_items(items), Compared.of(comparer, queries[:1], items)
 
-    def compare(count: int, number: int) -> None:
-        chosen = vectors.take(np.arange(number, number + count) % len(items))
-        comparer.score(comparer.encode_queries([queries[number % len(queries)]]), [chosen])
+    def query(number: int) -> str:
+        return queries[number % len(queries)]
 
-    def cross(count: int, number: int) -> None:
-        query = queries[number % len(queries)]
-        scorer.score([(query, items[(17 * number + place) % len(items)]) for place in range(count)])
+    def places(count: int, number: int) -> np.ndarray:
+        return np.arange(number, number + count) % len(items)
 
-    made = {
-        "cmc": {count: timed(compare, count, repeats) for count in COMPARED if count <= run.args.largest},
-        "cross": {count: timed(cross, count, repeats) for count in PAIRS if count <= run.args.largest},
+    def compare(by: Comparer, count: int, number: int) -> None:
+        by.score(by.encode_queries([query(number)]), [vectors.take(places(count, number))])
+
+    def at_hand(count: int, number: int) -> None:
+        encoded = Table.of(comparer, comparer.encode_queries([query(number)]))
+        replace(ready, queries=encoded).scores(places(count, number)[None])
+
+    def texts(count: int, number: int) -> list[tuple[str, str]]:
+        return [(query(number), items[at]) for at in places(count, 17 * number)]
+
+    works: dict[str, tuple[Callable[[int, int], Any], Sequence[int]]] = {
+        "query": (lambda count, number: comparer.encode_queries([query(number)]), (1,)),
+        "cmc": (partial(compare, comparer), COMPARED),
+        "chunked": (partial(compare, chunked), [count for count in COMPARED if count > CHUNK]),
+        "at hand": (at_hand, COMPARED),
+        "cross": (lambda count, number: scorer.score(texts(count, number)), PAIRS),
+        "predict": (lambda count, number: plain.predict(texts(count, number), batch_size=count), PAIRS),
     }
-    note(run.results / f"{unit}.done.json", **machine(comparer), **made)
+    if place == "cpu":
+        del works["at hand"]  # they always are
+    made = {
+        name: {count: timed(work, count, REPEATS[place]) for count in counts if count <= run.args.largest}
+        for name, (work, counts) in works.items()
+    }
+    note(run.results / f"{unit}.done.json", **machine(comparer), times=made)
 
 
-def timed(work: Callable[[int, int], None], count: int, repeats: int) -> list[float]:
+def timed(work: Callable[[int, int], Any], count: int, repeats: int) -> list[float]:
     """Seconds of each of some calls, after one that does whatever is slow only once."""
     made = []
     for number in range(repeats + 2):
@@ -101,16 +127,30 @@ def model_for_timing(run: Run, kind: str) -> Path:
     fresh: Path = run.out / "fresh" / kind
     if is_trained(trained):
         return trained
-    if not (fresh / "compare.json").exists():
+    if not fresh.exists():
         from crosscut.compare.comparer import save
         from crosscut.compare.registry import model_class
         from crosscut.compare.text_encoder import TextEncoder
+        from crosscut.train.vectors import load_base
 
-        encoder = TextEncoder.load(run.start(None))
-        encoder.model.max_seq_length = min(
-            run.task.max_length, encoder.model.max_seq_length or run.task.max_length
-        )
-        save(model_class(kind)(encoder), fresh)
+        markers = run.parts[0].examples.markers
+        encoder = load_base(run.start(None), markers, run.task.max_length, run.args.seed)
+        save(model_class(kind)(TextEncoder(encoder)), fresh)
+    return fresh
+
+
+def cross_for_timing(run: Run) -> Path:
+    """Likewise."""
+    fresh: Path = run.out / "fresh" / "cross"
+    if run.args.cross_encoder is not None or is_trained(run.out / "cross"):
+        return run.cross
+    if not fresh.exists():
+        from crosscut.train.pairs import load_base
+
+        base = run.args.cross_base or run.args.base
+        loaded = load_base(base, "cls", run.parts[0].examples.markers, run.args.seed)
+        for one in (loaded.model, loaded.tokenizer):
+            one.save_pretrained(fresh)
     return fresh
 
 

@@ -52,7 +52,7 @@ def variant(run: Run, name: str) -> None:
     counts = counts if run.task.has_stage else (run.task.reranked,)
     ranks, kept, bytes = {}, {}, []
     for part in run.parts:
-        compared = Compared(comparer, part.examples.queries, part.examples.items)
+        compared = Compared.of(comparer, part.examples.queries, part.examples.items)
         bytes.append(compared.bytes)
         candidates = run.candidates[part.name]
         right = part.right(candidates)
@@ -114,7 +114,7 @@ def join(run: Run) -> None:
     for part in run.parts:
         ids, texts, anchors = rows_of(run, part)
         items = part.examples.items
-        compared = Compared(comparer, texts, items)
+        compared = Compared.of(comparer, texts, items)
         count = min(run.args.nearest, LARGEST)
         made: dict[str, Any] = {"query_ids": np.array(ids), "anchors": np.array(anchors)}
         if count >= len(items):

@@ -79,7 +79,7 @@ def test_scores_are_those_of_the_model(recipe, tmp_path, long_base):
     for kind in KINDS:
         save(model_class(kind)(TextEncoder.load(long_base)), tmp_path / kind)
         comparer = as_comparer(tmp_path / kind, device="cpu")
-        compared = scoring.Compared(comparer, queries, items)
+        compared = scoring.Compared.of(comparer, queries, items)
         vectors = comparer.encode_items(items)
         queries_of = comparer.encode_queries(queries)
         if kind == "cmc":  # candidates see each other
