@@ -35,6 +35,7 @@ from typing import Any
 from compare_data import STARTS, TASKS, VARIANTS
 from experiment import Clock, note
 
+SAME = ("task", "easy", "start", "seed", "batch_size", "candidates", "depth")  # for all units of a run
 INITIAL = ("cmc", "poly", "bi")  # models whose start is varied
 MEASURES = ("encoder", "first", "cross", "final", "time", "curve", "curve-cpu", "join")
 
@@ -123,8 +124,11 @@ def train(args: argparse.Namespace) -> None:
     if args.units is None and args.task == "linking":
         args.units = [*TASKS["linking"].units, *(f"{kind}-from-{start}" for start in others for kind in INITIAL)]
     args.units = named_units(args.units, args.task)
+    path = args.out / "results" / "settings.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    if differs := [name for name in SAME if name in known and known[name] != getattr(args, name)]:
+        raise SystemExit(f"{args.out} holds a run with another {differs[0]}: use another folder")
     run = Run(args, clock)
-    path = run.results / "settings.json"
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
     note(path, **{name: value for name, value in chosen.items() if name != "run"})
     for unit in args.units:

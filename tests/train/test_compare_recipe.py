@@ -181,5 +181,7 @@ def test_a_unit_that_fails_leaves_the_others(recipe, linking_data, long_base, tm
     recipe("compare", *command, *QUICK, "--units", "cmc-from-vanilla,first")
     assert "--vanilla" in capsys.readouterr().err
     assert (tmp_path / "results" / "first.npz").exists()
+    with pytest.raises(SystemExit, match="holds a run with another start"):
+        recipe("compare", *command, *QUICK, "--units", "first", "--start", "encoder")
     with pytest.raises(SystemExit, match="there is no unit 'cnc'"):
         recipe("compare", *command, "--units", "cnc")
