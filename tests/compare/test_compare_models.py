@@ -16,6 +16,7 @@ from compare.tiny_compare import TEXTS, comparer_of, make, save_encoder  # noqa:
 
 pytestmark = pytest.mark.models
 few = settings(max_examples=15, deadline=None)
+WORDS = ["a", "whale", "is", "blue", "and", "the", "sky", "is", "grey"]
 CLOSE = {"atol": 2e-5, "rtol": 1e-5}
 
 
@@ -46,6 +47,17 @@ def test_other_queries_and_other_numbers_of_candidates_change_nothing(comparer, 
         alone = comparer.score(queries.take([query]), [items.take(some)])[0]
         np.testing.assert_allclose(scores, alone, **CLOSE)
         assert scores.dtype == np.float32
+
+
+def test_candidates_of_like_lengths_in_any_order_keep_their_scores(comparer):
+    """They share a pass, in which the longest come first."""
+    texts = [" ".join([WORDS[n % 9] for n in range(k, k + 6 + k % 2)]) for k in range(7)]
+    queries, items = comparer.encode_queries(["a blue sky"]), comparer.encode_items(texts)
+    scores, backwards = (comparer.score(queries, [items.take(some)])[0] for some in (range(7), range(6, -1, -1)))
+    np.testing.assert_allclose(backwards[::-1], scores, **CLOSE)
+    if comparer.kind != "cmc":  # of which the others are part of a score
+        alone = [comparer.score(queries, [items.take([place])])[0][0] for place in range(7)]
+        np.testing.assert_allclose(scores, alone, **CLOSE)
 
 
 @given(data=st.data())

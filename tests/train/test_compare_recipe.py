@@ -1,7 +1,7 @@
 """The recipe for compare models runs from data to tables, with models that know nothing."""
 
 import doctest
-import importlib
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -29,7 +29,11 @@ def recipe(monkeypatch):
 
     def run(name, *args):
         monkeypatch.setattr(sys, "argv", [name, *map(str, args)])
-        importlib.import_module(name).main()
+        # Not by its name, which a folder of tests has too.
+        spec = importlib.util.spec_from_file_location(f"{name}_recipe", RECIPES / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.main()
 
     return run
 

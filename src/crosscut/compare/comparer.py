@@ -126,7 +126,8 @@ class ModelComparer(Comparer):
         size = len(candidates[0])
         scores = np.empty((len(candidates), size), np.float32)
         for part in self._parts(candidates):
-            taken = candidates if len(part) == size else [items.take(part) for items in candidates]
+            in_order = np.array_equal(part, np.arange(size))
+            taken = candidates if in_order else [items.take(part) for items in candidates]
             items, items_there = self._padded(taken[0] if len(taken) == 1 else ItemVectors.concatenate(taken))
             shape = (len(candidates), len(part), items.shape[1])
             items = items.reshape(*shape, -1)
