@@ -235,7 +235,7 @@ def test_a_model_on_the_hub(encoder, tmp_path, monkeypatch):
         raise OSError("no network")
 
     monkeypatch.setattr(module, "cached_file", unreachable)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(CrosscutError, match="cannot load 'someone/poly'"):
         as_comparer("someone/poly", device="cpu")
 
