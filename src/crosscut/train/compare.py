@@ -154,7 +154,7 @@ def _candidates(
         return folder.kept(path, lambda: mine(examples, find, depth, answers_too))
 
     ranking = mined("train", train, found, max(record["depth"], count - 1), answers_too=False)
-    rows = Sampled(train, found, ranking, count, record["top_share"], seed)
+    rows = Sampled(train, found, ranking, count, record["top_share"], seed, settings.own_device)
     return rows, Ranked(mined("dev", dev, dev_found, count, answers_too=True))
 
 
