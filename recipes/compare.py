@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from compare_data import STARTS, TASKS, VARIANTS
-from experiment import Clock, note
+from experiment import Clock, note, run_command
 
 SAME = ("task", "easy", "start", "seed", "batch_size", "candidates", "depth")  # for all units of a run
 INITIAL = ("cmc", "poly", "bi")  # models whose start is varied
@@ -87,11 +87,8 @@ def main() -> None:
     add("--matrices", type=Path, metavar="RESULTS", help="... which are these")
     add("--beir", type=Path, metavar="BEIR", help="to search the score matrix ...")
     add("--like", type=Path, metavar="MATRIX.npz", help="... of passages")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="for tables (.md) and plots (.svg)")
-    add("--page", type=Path, metavar="FILE", help="put the tables between its marks")
     report_parser.set_defaults(run=report)
-    args = parser.parse_args()
-    args.run(args)
+    run_command(parser, report_parser)
 
 
 def report(args: argparse.Namespace) -> None:

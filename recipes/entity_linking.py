@@ -34,6 +34,7 @@ from experiment import (
     is_trained,
     note,
     pairs_per_second,
+    run_command,
     save,
     score_lists,
     score_rows,
@@ -75,11 +76,8 @@ def main() -> None:
     add("results", type=Path, metavar="RESULTS")
     add("--easy", type=Path, metavar="RESULTS", help="those of a run with --easy")
     add("--data", type=Path, required=True, metavar="WORLDS")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="for tables (.md) and plots (.svg)")
-    add("--page", type=Path, metavar="FILE", help="put the tables between its marks")
     report_parser.set_defaults(run=report)
-    args = parser.parse_args()
-    args.run(args)
+    run_command(parser, report_parser)
 
 
 def report(args: argparse.Namespace) -> None:

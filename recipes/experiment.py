@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,16 @@ from crosscut.scorers import Scorer
 BLOCK = 262_144  # pairs that are scored in one call
 PROBE = 20  # steps that are timed
 SPARE = 60  # seconds that are not planned: to load models, mine negatives, evaluate, write
+
+
+def run_command(parser: argparse.ArgumentParser, report: argparse.ArgumentParser) -> None:
+    """Read the command line, and do what it says; `report` also gets the flags that all reports have."""
+    report.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="for tables (.md) and plots (.svg)"
+    )
+    report.add_argument("--page", type=Path, metavar="FILE", help="put the tables between its marks")
+    args = parser.parse_args()
+    args.run(args)
 
 
 class Clock:

@@ -34,6 +34,7 @@ from experiment import (
     is_trained,
     note,
     pairs_per_second,
+    run_command,
     save,
     score_rows,
     seconds_per_step,
@@ -77,11 +78,8 @@ def main() -> None:
     add("results", type=Path, metavar="RESULTS")
     add("--data", type=Path, required=True, metavar="BEIR")
     add("--like", type=Path, required=True, metavar="PUBLIC.npz")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="for tables (.md) and plots (.svg)")
-    add("--page", type=Path, metavar="FILE", help="put the tables between its marks")
     report_parser.set_defaults(run=report)
-    args = parser.parse_args()
-    args.run(args)
+    run_command(parser, report_parser)
 
 
 def report(args: argparse.Namespace) -> None:

@@ -101,7 +101,7 @@ class Group:
         try:
             with torch.inference_mode(), any_shape():
                 self._states({"input_ids": torch.full((1, 2), self.encoders[0].pad, device=self.device)})
-        except (RuntimeError, NotImplementedError, ValueError):
+        except (RuntimeError, ValueError):
             self.stacked = None
 
     def _states(self, given: dict[str, torch.Tensor]) -> list[States]:

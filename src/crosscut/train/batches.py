@@ -6,6 +6,7 @@ a few numbers per row are all that is sent.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,8 +96,8 @@ class TokenRows:
         return self._there[2]
 
 
-class Chunked(torch.nn.Module):
-    """A module whose rows come in chunks of like length; `run` gives one value per row of a chunk."""
+class Chunked(torch.nn.Module, ABC):
+    """A module whose rows come in chunks of like length."""
 
     rows: TokenRows
 
@@ -112,8 +113,9 @@ class Chunked(torch.nn.Module):
         made = torch.cat(values)
         return torch.empty_like(made).index_copy(0, order, made)
 
+    @abstractmethod
     def run(self, given: Batch, parts: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        """One value, or one row of values, for each row of a chunk."""
 
 
 class WholeTexts:
