@@ -19,6 +19,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from crosscut.errors import CrosscutError
 from crosscut.scorers.torch_models import any_shape
 from crosscut.train import folder
+from crosscut.train.attention import attend_by_rows
 from crosscut.train.batches import Batch
 from crosscut.train.callbacks import Flow, Progress
 from crosscut.train.card import write_card
@@ -128,6 +129,7 @@ def train(order: Order, task: type[Task], make: Callable[[Path, TrainingArgument
             folder.abandon(order.out)
         raise
     for inner in made.inners():
+        attend_by_rows(inner)
         if order.settings.freeze_words:
             inner.get_input_embeddings().requires_grad_(False)
         if order.settings.compile:
