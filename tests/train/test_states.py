@@ -100,6 +100,7 @@ def test_a_model_that_is_its_teacher_has_nothing_to_learn(beir, teacher, tmp_pat
         ({"teacher": "both"}, "learned from one teacher, but there are 2"),
         ({"states": 0.0}, "states must be above 0, but is 0.0"),
         ({"loss": "match"}, "states are for a cross-encoder"),
+        ({"teacher": "emb"}, "with the head cls, and .* has emb"),
         ({"base": "narrow"}, "states need one width, and no more layers"),
         ({"base": "words"}, "the teacher does not know the student's token 'unheard-of'"),
     ],
@@ -108,6 +109,11 @@ def test_what_cannot_be_learned_is_refused(beir, teacher, tmp_path, given, messa
     asked = {"teacher": str(teacher), "base": teacher, "loss": "mse", "states": 1.0, "steps": 1, **given}
     if asked["teacher"] == "both":
         asked["teacher"] = [str(teacher), str(teacher)]
+    if asked["teacher"] == "emb":
+        base = tiny_data.save_base(tmp_path / "base")
+        asked["teacher"] = str(tmp_path / "emb")
+        quick = {"negatives": "random", "negative_count": 3, "steps": 1, **QUICK}
+        train_cross_encoder(beir, base=base, out=tmp_path / "emb", head="emb", **quick)
     if asked["base"] == "narrow":
         asked["base"] = tiny_data.save_base(tmp_path / "narrow", hidden_size=16, intermediate_size=32)
     if asked["base"] == "words":

@@ -178,7 +178,7 @@ class PaddedRunner:
 
     def __init__(self, loaded: Loaded, tokens: PairTokens, device: str) -> None:
         self._loaded, self._device = loaded, device
-        _keep_head_in_float32(loaded.model)
+        keep_head_in_float32(loaded.model)
         self._typed = loaded.typed
         template = tokens.template
         self._marks = len(template.before[0]) - 1, len(template.before[0]) + len(template.between[0]) - 1
@@ -222,7 +222,8 @@ def _padding(loaded: Loaded, special: set[int]) -> int | None:
     return 0 if pad is None and loaded.markers else pad
 
 
-def _keep_head_in_float32(model: Any) -> None:
+def keep_head_in_float32(model: Any) -> None:
+    """A logit of 10 in bfloat16 would be rounded to steps of 1/16."""
     for head in (getattr(model, name, None) for name in ("classifier", "score")):
         if head is not None:
             head.float().register_forward_pre_hook(lambda _, given: tuple(value.float() for value in given))

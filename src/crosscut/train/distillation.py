@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crosscut.errors import CrosscutError
 from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
@@ -56,9 +58,10 @@ def distil(
     many items of a query a step takes (default: all, and 16 for a cross-encoder). scale, max_length: see
     `train_encoder`; head and the limits: see `train_cross_encoder`. states: a cross-encoder also learns, with this
     weight, the hidden states of its teacher, which has the same width and knows its tokens: every token of a pair
-    then says something, not the score alone. With the loss "vectors" the teacher is an
-    encoder, and a bi-encoder learns its vectors of all queries and items; `batch_size` then counts texts. What the
-    teacher says is kept in `out` until the run has ended: one that continues does not ask again.
+    then says something, not the score alone, and the teacher is asked as training goes, not before. With the loss
+    "vectors" the teacher is an encoder, and a bi-encoder learns its vectors of all queries and items; `batch_size`
+    then counts texts. What the teacher says is kept in `out` until the run has ended: one that continues does not
+    ask again.
 
     >>> distil("faq", teacher="my-model", base="google-bert/bert-base-uncased", out="model", loss="guess")
     Traceback (most recent call last):
@@ -175,13 +178,15 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any], states: float | Non
         )
 
     def taught(work: Path, arguments: Any, name: str, examples: Examples, keep: int) -> Taught:
-        drawn = None
+        drawn: Any = None
         if ALL not in sources:
             with arguments.main_process_first(local=False):
                 drawn = folder.kept(
                     work / f"{folder.CANDIDATES}{name}.npy",
                     lambda: first_items(examples, sources, depth, settings.seed, device),
                 )
+            if states is not None and examples is train:  # the teacher is asked when a step has its states
+                return Taught(drawn, np.zeros(drawn.shape, np.float32))
         more: dict[str, Any] = {"process": (arguments.process_index, arguments.world_size), "wait": process.wait}
         more["progress"] = plan.is_shown(arguments)
         return ask(teachers, examples, drawn, keep, work / f"{folder.TEACHER}{name}", **more)

@@ -1,4 +1,7 @@
-"""A smaller cross-encoder that learns the teacher's scores and, token by token, what its layers make of a pair."""
+"""A smaller cross-encoder that learns the teacher's scores and, token by token, what its layers make of a pair.
+
+Both come from one pass of the teacher over the tokens that the student reads, in the step that learns from them.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from transformers import AutoModel
+from transformers import AutoModelForSequenceClassification
 
 from crosscut.errors import CrosscutError
 from crosscut.scorers import TransformerScorer
 from crosscut.scorers.model_files import loading, model_location
-from crosscut.scorers.torch_models import Loaded
+from crosscut.scorers.torch_models import Loaded, keep_head_in_float32
+from crosscut.train.attention import attend_by_rows
 from crosscut.train.batches import Batch
 from crosscut.train.pairs import PairScores
 from crosscut.train.process import quiet
@@ -19,13 +23,13 @@ from crosscut.train.students import RegressionTask
 
 
 class TeacherStates:
-    """The hidden states of a teacher for the very tokens that the student reads.
+    """The hidden states and the scores of a teacher for the very tokens that the student reads.
 
     The student's tokens may be fewer than the teacher's and have other numbers: they are found by their names.
     """
 
-    def __init__(self, model: Any, numbers: torch.Tensor) -> None:
-        self._model, self._numbers = model, numbers
+    def __init__(self, model: Any, label: int, numbers: torch.Tensor) -> None:
+        self._model, self._label, self._numbers = model, label, numbers
 
     @classmethod
     def of(cls, teacher: Any, student: Loaded) -> TeacherStates:
@@ -33,8 +37,13 @@ class TeacherStates:
         if not isinstance(scorer, TransformerScorer):
             raise CrosscutError(f"states are learned from a cross-encoder that torch runs, and not {teacher.name}")
         location = model_location(scorer.name)
+        if getattr(scorer.config, "crosscut", None) is not None:
+            raise CrosscutError(
+                f"states are learned from a cross-encoder with the head cls, and {location} has emb"
+            )
         with loading(location), quiet():
-            model = AutoModel.from_pretrained(location, use_safetensors=True).requires_grad_(False).eval()
+            model = AutoModelForSequenceClassification.from_pretrained(location, use_safetensors=True)
+        attend_by_rows(model.requires_grad_(False).eval())
         own, wide = student.model.config, model.config
         if own.hidden_size != wide.hidden_size or own.num_hidden_layers > wide.num_hidden_layers:
             raise CrosscutError(
@@ -48,21 +57,23 @@ class TeacherStates:
         numbers = torch.zeros(max(words.values()) + 1, dtype=torch.long)
         for word, number in words.items():
             numbers[number] = known[word]
-        return cls(model, numbers)
+        return cls(model, scorer.options().get("label", 0), numbers)
 
-    def __call__(self, given: Batch) -> tuple[torch.Tensor, ...]:
+    def __call__(self, given: Batch) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         device = given["input_ids"].device
         if self._numbers.device != device:
             self._numbers = self._numbers.to(device)
             # In half the bytes on a GPU, where the student, too, runs in bfloat16.
             self._model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+            keep_head_in_float32(self._model)
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             theirs = given | {"input_ids": self._numbers[given["input_ids"]]}
-            return tuple(self._model(**theirs, output_hidden_states=True).hidden_states)
+            said = self._model(**theirs, output_hidden_states=True)
+            return said.hidden_states, said.logits[:, self._label].float()
 
 
 class StateScores(PairScores):
-    """Scores of pairs. While it learns, also how far the states of its layers are from the teacher's."""
+    """Scores of pairs. While it learns, also the teacher's, and how far the states of its layers are from its."""
 
     def __init__(self, *given: Any, teacher: TeacherStates) -> None:
         super().__init__(*given)
@@ -74,8 +85,9 @@ class StateScores(PairScores):
         given = self.known_to_model(given)
         said = self.inner(**given, output_hidden_states=True)
         mask = given.get("attention_mask", torch.ones_like(given["input_ids"]))
-        apart = distance(said.hidden_states[1:], self._teacher(given)[1:], mask)
-        return torch.stack([self.read(said, parts), apart], dim=1)
+        states, scores = self._teacher(given)
+        apart = distance(said.hidden_states[1:], states[1:], mask)
+        return torch.stack([self.read(said, parts), scores, apart], dim=1)
 
 
 def distance(own: Any, theirs: Any, mask: torch.Tensor) -> torch.Tensor:
@@ -107,4 +119,5 @@ class StateTask(RegressionTask):
         return StateScores(loaded, self._tokens, marks, teacher=TeacherStates.of(self._teacher, loaded))
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return F.mse_loss(output[:, 0], batch["target"]) + self._states * output[:, 1].mean()
+        own, theirs, apart = output.unbind(dim=1)
+        return F.mse_loss(own, theirs) + self._states * apart.mean()
