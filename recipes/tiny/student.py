@@ -1,66 +1,42 @@
-"""A small model to train: some layers of a larger one, and its most used words.
+"""A small model to train: some layers of a larger one, of less width inside, and all of its words in 4 bits.
 
-    python recipes/tiny/student.py MODEL --layers 0,2,4 --words 20000 --texts texts/ --out student
+    python recipes/tiny/student.py MODEL --layers 0,4,8,11 --wide 1152 --texts texts/ --out student
 
 MODEL is a BERT, a folder or a hub name: a cross-encoder, whose head is kept, or an encoder. The student keeps its
-embeddings and the layers named, in this order, and `--words` tokens of its vocabulary: by turns the most frequent
-in the passages of --texts and the first of the vocabulary itself, which BERT has in the order of their use in
-English, with all single characters of ASCII; any other word falls into pieces of these. Their vectors are rounded
-to int8, a scale for each, as they will ship: training leaves them alone (--freeze-words), and two students may
-share them (--words-of, for the second). What is written is a plain Hugging Face folder, a base for `crosscut
-train distil`.
+embeddings and the layers named, in this order, and of what lies between the two products at the end of each layer
+the `--wide` channels that weigh most on some pairs of --texts. Words have vectors of whole numbers with a scale
+for each, as they will ship: training leaves them alone (--freeze-words), and two students may share them
+(--words-of, for the second). What is written is a plain Hugging Face folder, a base for `crosscut train distil`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections import Counter
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from crosscut.data import read_items
+from crosscut.export import sample_pairs
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+HALVES = 15  # words are made of the odd numbers from -HALVES to HALVES: 4 bits
 
 
 def main() -> None:
     args = arguments()
-    source = args.words_of or args.model
-    model, tokenizer = loaded(args.model), AutoTokenizer.from_pretrained(source)
-    texts = [item.content for path in args.texts for item in read_items(path)]
-    kept = most_used(tokenizer, texts, args.words)
-    words = word_vectors(source, kept)
-    student = cut(model, args.layers, words)
+    words_of = args.words_of or args.model
+    model, tokenizer = loaded(args.model), AutoTokenizer.from_pretrained(words_of)
+    student = cut(model, args.layers, rounded(loaded(words_of).get_input_embeddings().weight.detach()))
+    if args.wide:
+        texts = [item.content for path in args.texts for item in read_items(path)]
+        queries, items = zip(*sample_pairs(texts), strict=True)
+        narrow(student, args.wide, tokenizer(queries, items, padding=True, truncation=True, return_tensors="pt"))
     student.save_pretrained(args.out)
-    with_words(tokenizer, kept).save_pretrained(args.out)
+    tokenizer.save_pretrained(args.out)
     size = sum(parameter.numel() for parameter in student.parameters())
-    print(f"{args.out}: {len(args.layers)} layers, {len(kept):,} tokens, {size / 1e6:.1f} M parameters")
-
-
-def most_used(tokenizer: Any, texts: list[str], count: int) -> list[str]:
-    """The special tokens, the characters of ASCII as words and as pieces, and the most used of the rest."""
-    uses: Counter[int] = Counter()
-    for at in range(0, len(texts), 4096):
-        for encoding in tokenizer.backend_tokenizer.encode_batch(texts[at : at + 4096], add_special_tokens=False):
-            uses.update(encoding.ids)
-    names = {number: word for word, number in tokenizer.get_vocab().items()}
-    letters = [mark + chr(code) for code in range(33, 127) for mark in ("", "##")]
-    always = SPECIAL + [letter for letter in letters if letter in names.values()]
-    here = [names[number] for number, _ in uses.most_common()]
-    english = [word for _, word in sorted(names.items()) if word.isascii() and not word.startswith("[")]
-    by_turns = (word for turn in zip_longest(here, english) for word in turn if word is not None)
-    return list(dict.fromkeys([*always, *by_turns]))[:count]
+    print(f"{args.out}: {len(args.layers)} layers, {len(tokenizer):,} words, {size / 1e6:.1f} M parameters")
 
 
 def loaded(model: Any) -> Any:
@@ -72,12 +48,22 @@ def loaded(model: Any) -> Any:
     return kind.from_pretrained(model, dtype=torch.float32)
 
 
-def word_vectors(model: Any, kept: list[str]) -> torch.Tensor:
-    """Of some tokens of a model, in numbers that int8 and a scale for each token can hold."""
-    numbers = AutoTokenizer.from_pretrained(model).get_vocab()
-    rows = loaded(model).get_input_embeddings().weight.detach()[[numbers[word] for word in kept]]
-    scale = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
-    return (rows / scale).round() * scale
+def rounded(rows: torch.Tensor) -> torch.Tensor:
+    """Each row as odd numbers from -15 to 15 times a scale, the one of a few that keeps closest to the row.
+
+    >>> rounded(torch.tensor([[0.3, -4.5, 0.0, 1.4], [0.0, 0.0, 0.0, 0.0]]))
+    tensor([[ 0.3000, -4.5000,  0.3000,  1.5000],
+            [ 0.0000,  0.0000,  0.0000,  0.0000]])
+    """
+    most = rows.abs().amax(dim=1, keepdim=True)
+    best, least = torch.zeros_like(rows), rows.square().sum(dim=1, keepdim=True)
+    for share in torch.arange(0.3, 1.01, 0.05):
+        scale = share * most / HALVES
+        steps = ((rows / scale.clamp(min=1e-12) - 1) / 2).round() * 2 + 1
+        made = steps.clamp(-HALVES, HALVES) * scale
+        error = (made - rows).square().sum(dim=1, keepdim=True)
+        best, least = torch.where(error < least, made, best), torch.minimum(error, least)
+    return best
 
 
 def cut(model: Any, layers: list[int], words: torch.Tensor) -> Any:
@@ -96,39 +82,37 @@ def cut(model: Any, layers: list[int], words: torch.Tensor) -> Any:
     return model
 
 
-def with_words(tokenizer: Any, kept: list[str]) -> PreTrainedTokenizerFast:
-    """The tokenizer with another vocabulary, its special tokens first."""
-    spec = json.loads(tokenizer.backend_tokenizer.to_str())
-    ids = {word: number for number, word in enumerate(kept)}
-    spec["model"]["vocab"] = ids
-    spec["added_tokens"] = [token | {"id": ids[token["content"]]} for token in spec["added_tokens"]]
-    spec["post_processor"] = renumbered(spec["post_processor"], ids)
-    spec["padding"] = spec["truncation"] = None
-    named = {f"{name[1:-1].lower()}_token": name for name in SPECIAL}
-    from tokenizers import Tokenizer
+def narrow(model: Any, wide: int, tokens: Any) -> None:
+    """Keep `wide` channels between the products at the end of each layer: those that add most to its result."""
+    weights: list[torch.Tensor] = []
 
-    limit = {"model_max_length": tokenizer.model_max_length, "model_input_names": tokenizer.model_input_names}
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(spec)), **named, **limit)
+    def look(layer: Any, given: tuple[torch.Tensor, ...]) -> None:
+        real = given[0][tokens["attention_mask"].bool()]
+        weights.append(real.square().mean(dim=0).sqrt() * layer.dense.weight.norm(dim=0))
 
-
-def renumbered(spec: dict[str, Any], ids: dict[str, int]) -> dict[str, Any]:
-    """The pair template with new numbers of its special tokens."""
-    if spec["type"] == "BertProcessing":
-        return spec | {part: [spec[part][0], ids[spec[part][0]]] for part in ("sep", "cls")}
-    tokens = {
-        name: token | {"ids": [ids[word] for word in token["tokens"]]}
-        for name, token in spec["special_tokens"].items()
-    }
-    return spec | {"special_tokens": tokens}
+    layers = model.base_model.encoder.layer
+    hooks = [layer.output.register_forward_pre_hook(look) for layer in layers]
+    with torch.no_grad():
+        model.eval()(**tokens)
+        for hook, layer, weight in zip(hooks, layers, weights, strict=True):
+            hook.remove()
+            kept = weight.topk(wide).indices.sort().values
+            into, out = layer.intermediate.dense, layer.output.dense
+            into.weight, into.bias = (torch.nn.Parameter(part[kept]) for part in (into.weight, into.bias))
+            out.weight = torch.nn.Parameter(out.weight[:, kept])
+            into.out_features = out.in_features = wide
+            share = float(weight[kept].square().sum() / weight.square().sum())
+            print(f"{wide} of {len(weight)} channels have {share:.1%} of the weight")
+    model.config.intermediate_size = wide
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--layers", type=lambda text: [int(part) for part in text.split(",")], required=True)
-    parser.add_argument("--words", type=int, default=20_000)
+    parser.add_argument("--wide", type=int, help="(default: all)")
     parser.add_argument("--words-of", metavar="MODEL", help="take the words and their vectors from this model")
-    parser.add_argument("--texts", nargs="+", required=True)
+    parser.add_argument("--texts", nargs="+", default=[], help="for --wide")
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args()
 

@@ -15,15 +15,16 @@ python "$here/texts.py" --out "$work/texts" ${TRANSLATION:+--debian "$TRANSLATIO
     ${WORDNET:+--wordnet "$WORDNET"} ${REPLIES:+--replies "$REPLIES"}
 
 # Two students with the same words, rounded as they will ship, which training leaves alone.
-python "$here/student.py" "$encoder" --layers 0,2,5 --texts "$work/texts" --out "$work/student-encoder"
-python "$here/student.py" "$encoder" --layers 0,2,4 --texts "$work/texts" --out "$work/student-scorer"
+python "$here/student.py" "$teacher" --layers 0,4,8,11 --wide 1152 --texts "$work/texts" --out "$work/student-scorer"
+python "$here/student.py" "$encoder" --layers 0,2,5 --words-of "$teacher" --out "$work/student-encoder"
 
 crosscut train distil "$work/texts" --loss vectors --teacher "$encoder" --base "$work/student-encoder" --freeze-words \
-    --batch-size 1024 --learning-rate 5e-4 --warmup 0.05 --steps "${ENCODER_STEPS:-3000}" --out "$work/encoder"
+    --batch-size 768 --learning-rate 8e-4 --warmup 0.05 --steps "${ENCODER_STEPS:-3000}" --out "$work/encoder"
 
-python "$here/candidates.py" "$work/texts" --tokenizer "$work/student-scorer/tokenizer.json" --depth 12 --out "$work/words.run"
-crosscut train distil "$work/texts" --loss mse --teacher "$teacher" --base "$work/student-scorer" --freeze-words \
-    --candidates "run:$work/words.run,random" --depth 24 --sample 12 --query-tokens 64 --item-tokens 256 \
-    --batch-size 192 --learning-rate 3e-4 --warmup 0.05 --steps "${SCORER_STEPS:-5000}" --out "$work/scorer"
+python "$here/candidates.py" "$work/texts" --tokenizer "$work/student-scorer/tokenizer.json" --depth 14 --random 2 \
+    --out "$work/words.run"
+crosscut train distil "$work/texts" --loss mse --states 20 --teacher "$teacher" --base "$work/student-scorer" \
+    --freeze-words --candidates "run:$work/words.run" --depth 16 --sample 8 --query-tokens 64 --item-tokens 256 \
+    --batch-size 96 --learning-rate 4e-4 --warmup 0.05 --steps "${SCORER_STEPS:-5000}" --out "$work/scorer"
 
 python "$here/bundle.py" "$work/scorer" "$work/encoder" --texts "$work/texts"

@@ -144,8 +144,8 @@ def test_an_installation_that_is_damaged(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A cross-encoder, an encoder with the same words, and a stranger with other words, all very small."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    """Two students that the recipe made, with the same words, and a stranger with other words, all very small."""
+    transformers = pytest.importorskip("transformers")
     sentence_transformers = pytest.importorskip("sentence_transformers", minversion="6.0")
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package)
@@ -153,32 +153,39 @@ def trained(tmp_path_factory):
     from tiny_families import TOKENIZERS, save
 
     folder, tokenizer = tmp_path_factory.mktemp("trained"), TOKENIZERS["bert"]()
-    save(folder / "scorer", "bert", tokenizer=tokenizer)
-    save(folder / "base", "bert", transformers.AutoModel, tokenizer)
-    words = transformers.AutoModel.from_pretrained(folder / "scorer").embeddings.word_embeddings.weight
-    base = transformers.AutoModel.from_pretrained(folder / "base")
-    for name, shift in (("encoder", 0.0), ("stranger", 0.1)):
-        with torch.no_grad():
-            base.embeddings.word_embeddings.weight.copy_(words + shift)
-        base.save_pretrained(folder / "base")
-        parts = [Transformer(str(folder / "base")), Pooling(base.config.hidden_size, "mean")]
+    save(folder / "large", tokenizer=tokenizer)
+    save(folder / "base", "bert", transformers.AutoModel, tokenizer, initializer_range=0.1)
+    (folder / "texts.txt").write_text("\n".join(text for passages in QUESTIONS.values() for text in passages))
+    given = ["--layers", "1,0", "--wide", "40", "--texts", folder / "texts.txt"]
+    ended = recipe("student", folder / "large", *given, "--out", folder / "scorer")
+    assert "40 of 48 channels" in ended.stdout and "2 layers" in ended.stdout, ended.stderr
+    for name, more in (("encoder", ["--words-of", folder / "large"]), ("stranger", [])):
+        ended = recipe("student", folder / "base", "--layers", "1", *more, "--out", folder / f"student-{name}")
+        assert ended.returncode == 0, ended.stderr
+        inner = Transformer(str(folder / f"student-{name}"))
+        parts = [inner, Pooling(inner.get_embedding_dimension(), "mean")]
         encoder = sentence_transformers.SentenceTransformer(modules=parts, device="cpu")
         encoder.save(str(folder / name), create_model_card=False)
     return folder
 
 
-def bundle(*models, out):
-    command = [sys.executable, ROOT / "recipes/tiny/bundle.py", *models, "--out", out]
+def recipe(name, *given):
+    command = [sys.executable, ROOT / f"recipes/tiny/{name}.py", *given]
     return subprocess.run(command, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.models
 def test_the_recipe_puts_two_models_into_one_folder(trained, tmp_path):
-    ended = bundle(trained / "scorer", trained / "encoder", out=tmp_path / "out")
+    ended = recipe("bundle", trained / "scorer", trained / "encoder", "--out", tmp_path / "out")
     assert ended.returncode == 0, ended.stderr
     assert "error" in ended.stdout and "cosine" in ended.stdout
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {path.name for path in FOLDER.iterdir()} - {"README.md"}
+    config = json.loads((trained / "scorer" / "config.json").read_text())
+    # Half a byte for each number of a word, and a scale.
+    assert (tmp_path / "out" / "words.bin").stat().st_size == config["vocab_size"] * (
+        config["hidden_size"] // 2 + 4
+    )
     texts = [text for passages in QUESTIONS.values() for text in passages]
     pairs = [(query, item) for query in texts[:5] for item in texts]
     exact = as_scorer(trained / "scorer", device="cpu").score(pairs)
@@ -196,6 +203,6 @@ def test_the_recipe_puts_two_models_into_one_folder(trained, tmp_path):
     ],
 )
 def test_what_the_recipe_refuses(trained, tmp_path, models, message):
-    ended = bundle(*(trained / name for name in models), out=tmp_path / "out")
+    ended = recipe("bundle", *(trained / name for name in models), "--out", tmp_path / "out")
     assert ended.returncode == 1 and message in ended.stderr
     assert not (tmp_path / "out").exists()

@@ -106,10 +106,27 @@ class _Graph:
         if table is None or len(table) < LEAST or not self._of_rows(node):
             yield node
             return
+        if node.op_type == "Gather" and (halves := _halves(table)):
+            yield from self._packed_rows(name, *halves, which, y)
+            return
         steps, scale = _steps(table, axis=1, most=STEPS)
         for part, content in (("int8", steps), ("scale", scale)):
             yield _node(node.op_type, [self._constant(f"{name}.{part}", content), *which], f"{y}.{part}")
         yield _node("Cast", [f"{y}.int8"], f"{y}.whole", to=TensorProto.FLOAT)
+        yield _node("Mul", [f"{y}.whole", f"{y}.scale"], y)
+
+    def _packed_rows(
+        self, name: str, steps: np.ndarray, scale: np.ndarray, which: list[str], y: str
+    ) -> Iterator[onnx.NodeProto]:
+        """Rows of numbers of 4 bits: one of the left half and one of the right share a byte."""
+        left, right = np.split(steps, 2, axis=1)
+        for part, content in (("int4", left | right << 4), ("scale", scale)):
+            yield _node("Gather", [self._constant(f"{name}.{part}", content), *which], f"{y}.{part}")
+        yield _node("BitwiseAnd", [f"{y}.int4", self._shared("low", np.uint8(15))], f"{y}.left")
+        yield _node("BitShift", [f"{y}.int4", self._shared("high", np.uint8(4))], f"{y}.right", direction="RIGHT")
+        yield _node("Concat", [f"{y}.left", f"{y}.right"], f"{y}.steps", axis=-1)
+        yield _node("Cast", [f"{y}.steps"], f"{y}.float", to=TensorProto.FLOAT)
+        yield _node("Sub", [f"{y}.float", self._shared("middle", np.float32(7.5))], f"{y}.whole")
         yield _node("Mul", [f"{y}.whole", f"{y}.scale"], y)
 
     def _of_rows(self, node: onnx.NodeProto) -> bool:
@@ -147,3 +164,25 @@ def _steps(matrix: np.ndarray, axis: int, most: int) -> tuple[np.ndarray, np.nda
     scale = np.abs(matrix).max(axis, keepdims=True) / most
     scale[scale == 0] = 1.0
     return np.rint(matrix / scale).astype(np.int8), scale.astype(np.float32)
+
+
+def _halves(table: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Numbers n of 4 bits and scales, where every row of the table is a scale times (n - 7.5).
+
+    >>> steps, scale = _halves(np.array([[0.3, -4.5], [1.5, 0.3], [0.0, 0.0]], np.float32))
+    >>> steps.tolist(), [f"{one:.1f}" for one in scale.ravel()]
+    ([[8, 0], [10, 8], [8, 8]], ['0.6', '0.6', '0.0'])
+    >>> _halves(np.array([[1.0, 2.0]], np.float32))
+    """
+    if table.shape[1] % 2:
+        return None
+    scale = 2 * np.abs(table).min(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = np.where(scale > 0, table / scale, 0.5) + 7.5
+    steps = np.rint(whole)
+    is_exact = (
+        np.abs(whole - steps).max(initial=0) < 1e-3 and steps.min(initial=0) >= 0 and steps.max(initial=0) <= 15
+    )
+    if not is_exact or table[scale[:, 0] == 0].any():
+        return None
+    return steps.astype(np.uint8), scale.astype(np.float32)
