@@ -63,6 +63,8 @@ def main() -> None:
     add("--encoder-epochs", type=float, default=3)
     add("--epochs", type=float, default=2, help="of the cross-encoders")
     add("--steps", type=int, help="of every training, instead of epochs")
+    add("--most", type=int, metavar="N", help="train on at most so many mentions of an entity (default: all)")
+    add("--freeze-words", action="store_true", help="the vectors of words stay as they are in --base")
     add("--encoder-batch", type=int, default=256, help="mentions in a step of the bi-encoder")
     add("--batch-size", type=int, default=64, help="mentions in a step of a cross-encoder")
     add("--negative-count", type=int, default=15, help="drawn from the bi-encoder's first 63")
@@ -95,7 +97,7 @@ def train(args: argparse.Namespace) -> None:
     data = args.out / "data"
     if not data.exists():
         with clock.step("data"):
-            prepare(args.data, data, args.easy)
+            prepare(args.data, data, args.easy, args.most, args.seed)
     worlds = read_worlds(data)
     if not (results / "plan.json").exists():
         note(results / "plan.json", **plan(args, worlds, data, clock))
@@ -128,6 +130,7 @@ def train_bi_encoder(args: argparse.Namespace, data: Path, steps: int, **setting
         "batch_size": args.encoder_batch,
         "learning_rate": args.encoder_rate,
         "eval_every": math.ceil(steps / 3),
+        "freeze_words": args.freeze_words,
         "seed": args.seed,
     }
     train_encoder(data, base=args.base, steps=steps, **(given | settings))
@@ -145,6 +148,7 @@ def train_pairs(args: argparse.Namespace, data: Path, steps: int, **settings: An
         "batch_size": args.batch_size,
         "learning_rate": args.learning_rate,
         "eval_every": math.ceil(steps / 4),
+        "freeze_words": args.freeze_words,
         "seed": args.seed,
     }
     train_cross_encoder(data, steps=steps, **LIMITS, **(given | settings))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from crosscut.data import read_blink, read_items, write_blink
+from crosscut.data import Mention, read_blink, read_items, write_blink
 from crosscut.train.data import Examples
 
 WINDOW = 32  # words of context on each side of a mention
@@ -44,8 +45,8 @@ def read_worlds(data: Path, split: str = "test") -> list[World]:
     return sorted(worlds, key=lambda world: len(world.examples.items))
 
 
-def prepare(source: Path, target: Path, easy: bool) -> None:
-    """The same worlds, with titles of entities or without."""
+def prepare(source: Path, target: Path, easy: bool, most: int | None = None, seed: int = 0) -> None:
+    """The same worlds, with titles of entities or without, and to train on at most so many mentions of each."""
     part = target.with_name("data.part")
     shutil.rmtree(part, ignore_errors=True)
     (part / "entities").mkdir(parents=True)
@@ -56,7 +57,22 @@ def prepare(source: Path, target: Path, easy: bool) -> None:
         ]
         (part / "entities" / file.name).write_text("".join(json.dumps(entity) + "\n" for entity in entities))
     shutil.copytree(source / "mentions", part / "mentions")
+    if most:
+        path = part / "mentions" / "train.jsonl"
+        write_blink(path, drawn(read_blink(path), most, seed))
     part.rename(target)
+
+
+def drawn(mentions: list[Mention], most: int, seed: int) -> list[Mention]:
+    """At most so many mentions of each entity, by chance."""
+    seen: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for place in np.random.default_rng(seed).permutation(len(mentions)):
+        named = mentions[place].world, mentions[place].label_id
+        seen[named] += 1
+        if seen[named] <= most:
+            kept.append(place)
+    return [mentions[place] for place in sorted(kept)]
 
 
 def count_mentions(data: Path) -> int:

@@ -1,14 +1,15 @@
 """The texts that crosscut-tiny is trained on, as a BEIR folder: passages, and queries made from them.
 
     python recipes/tiny/texts.py --out texts/ --debian Translation-en[.xz|.lz4] --packages site-packages/ \
-        --wordnet entities/ --replies train.jsonl
+        --manuals sdists/ --wordnet entities/ --replies train.jsonl
 
 Only texts whose licence lets weights trained on them ship under Apache-2.0: descriptions of Debian's packages
 (the file dists/bookworm/main/i18n/Translation-en.xz of a Debian mirror), docstrings of Python's standard library
-and of the packages in packages.txt, with what these say of themselves (each of an MIT, BSD, Apache or PSF licence;
-others in the folder are passed over), WordNet's definitions, and replies to questions about Ubuntu
-(irc-disentanglement, CC BY 4.0). Each source may be left out. Most of these are short: neighbours are also put
-together to pages, so that a model learns to find an answer within a long passage.
+and of the packages in packages.txt, with what these say of themselves, manuals in the source distributions of the
+packages in manuals.txt (each of an MIT, BSD, Apache or PSF licence; others are passed over), WordNet's
+definitions, and replies to questions about Ubuntu (irc-disentanglement, CC BY 4.0). Each source may be left out.
+Most of these are short: neighbours are also put together to pages, so that a model learns to find an answer within
+a long passage.
 
 A query is a title, a question or a claim made of a passage, some of its words, or a question about two of them.
 Its passage is its positive; what relevance the two really have, the teacher says later. The same seed gives the
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+import manuals
 import numpy as np
 
 from crosscut.data import write_beir
@@ -105,8 +107,8 @@ def main() -> None:
         # A title is half of what a query says: it stands in the passage only now and then.
         titled = passage.source == "wordnet" or rng.random() < 0.3
         items.append(Item(f"{passage.source}-{number}", passage.text, passage.title if titled else ""))
-        # Definitions are half of the passages, and short.
-        count = int(rng.random() < 0.3) if passage.source == "wordnet" else args.per_passage
+        # Definitions are many, and short.
+        count = int(rng.random() < 0.2) if passage.source == "wordnet" else args.per_passage
         for text in queries_of(passage, count, rng):
             queries.append(Query(str(len(queries)), text))
             positives[queries[-1].id] = {items[-1].id: 1}
@@ -114,8 +116,7 @@ def main() -> None:
     queries = [queries[at] for at in kept]
     dev = {query.id for query in queries[:DEV]}
     asked = {id for query in queries for id in positives[query.id]}
-    # Definitions would be half of all passages: those that no query is made of are left out.
-    items = [item for item in items if not item.id.startswith("wordnet") or item.id in asked]
+    items = [item for item in items if item.id in asked]
     splits = {
         "dev": {query.id: positives[query.id] for query in queries if query.id in dev},
         "train": {query.id: positives[query.id] for query in queries if query.id not in dev},
@@ -134,6 +135,10 @@ def read_all(args: argparse.Namespace) -> Iterator[Passage]:
         yield from description(package)
         for folder in folders:
             yield from docstrings("packages", folder)
+    for said, texts in manuals.archives(args.manuals) if args.manuals else ():
+        if is_permissive(said):
+            for title, text in (section for manual in texts for section in manuals.sections(manual)):
+                yield Passage("manuals", title, text[:LONGEST])
     if args.wordnet:
         for path in sorted(args.wordnet.glob("*.jsonl")):
             for line in path.read_text().splitlines():
@@ -244,14 +249,16 @@ def in_words(name: str) -> str:
 def permissive(folder: Path) -> Iterator[tuple[Distribution, list[Path]]]:
     """The packages in a site-packages folder whose metadata names a permissive licence, with their folders."""
     for one in sorted(distributions(path=[str(folder)]), key=lambda one: one.metadata["Name"].lower()):
-        said = [one.metadata.get("License-Expression"), (one.metadata.get("License") or "")[:200]]
-        said += [line for line in one.metadata.get_all("Classifier") or () if line.startswith("License")]
-        text = " ".join(part for part in said if part)
-        if LICENCES.search(text) and not re.search(r"\b[LA]?GPL", text):
+        said = manuals.licence(one.metadata)
+        if is_permissive(said):
             roots = {file.parts[0] for file in one.files or () if file.suffix == ".py" and len(file.parts) > 1}
             yield one, [folder / root for root in sorted(roots) if (folder / root).is_dir()]
         else:
-            print(f"passed over: {one.metadata['Name']} ({text or 'no licence named'})")
+            print(f"passed over: {one.metadata['Name']} ({said or 'no licence named'})")
+
+
+def is_permissive(said: str) -> bool:
+    return bool(LICENCES.search(said)) and not re.search(r"\b[LA]?GPL", said)
 
 
 def queries_of(passage: Passage, count: int, rng: np.random.Generator) -> list[str]:
@@ -275,7 +282,9 @@ def question(text: str, rng: np.random.Generator) -> str:
     """A title or a sentence as somebody would ask for it."""
     text = str(text).rstrip(" .;:!?")
     words = text.split()[:16]
-    if words and not (words[0].isupper() and len(words[0]) > 1):
+    if not words:
+        return ""
+    if not (words[0].isupper() and len(words[0]) > 1):
         words[0] = words[0][0].lower() + words[0][1:]
     if re.fullmatch(r"(?!this|is|as|always|has|was)[a-z]{3,}s", words[0]) and len(words) > 2:
         words[0] = words[0].removesuffix("es" if words[0].endswith(("ches", "shes", "sses")) else "s")
@@ -326,6 +335,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--debian", type=Path)
     parser.add_argument("--packages", type=Path)
+    parser.add_argument("--manuals", type=Path)
     parser.add_argument("--wordnet", type=Path)
     parser.add_argument("--replies", type=Path)
     parser.add_argument("--per-passage", type=int, default=3)

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Trains crosscut-tiny again, from texts to the folder that ships. Needs the extras train and export, and a GPU.
 #
-#   TRANSLATION=Translation-en.xz PACKAGES=site-packages WORDNET=entities REPLIES=train.jsonl recipes/tiny/train.sh work
+#   TRANSLATION=Translation-en.xz PACKAGES=site-packages MANUALS=sdists WORDNET=entities REPLIES=train.jsonl \
+#       recipes/tiny/train.sh work
 #
-# See texts.py for the four sources; each may be left out. TEACHER and ENCODER may also be folders.
+# See texts.py for the sources; each may be left out. TEACHER and ENCODER may also be folders.
 set -eu
 work=$1
 here=$(dirname "$0")
@@ -12,7 +13,7 @@ encoder=${ENCODER:-sentence-transformers/all-MiniLM-L6-v2}
 mkdir -p "$work"
 
 python "$here/texts.py" --out "$work/texts" ${TRANSLATION:+--debian "$TRANSLATION"} ${PACKAGES:+--packages "$PACKAGES"} \
-    ${WORDNET:+--wordnet "$WORDNET"} ${REPLIES:+--replies "$REPLIES"}
+    ${MANUALS:+--manuals "$MANUALS"} ${WORDNET:+--wordnet "$WORDNET"} ${REPLIES:+--replies "$REPLIES"}
 
 # Two students with the same words, rounded as they will ship, which training leaves alone.
 python "$here/student.py" "$teacher" --layers 0,4,8,11 --wide 1152 --texts "$work/texts" --out "$work/student-scorer"

@@ -2,8 +2,10 @@
 
 import doctest
 import importlib
+import io
 import json
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +51,33 @@ def test_examples(recipe, name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
+@pytest.mark.parametrize("name", ["student", "manuals", "texts"])
+def test_examples_of_crosscut_tiny(monkeypatch, name):
+    monkeypatch.syspath_prepend(RECIPES / "tiny")
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_manuals_of_source_distributions(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(RECIPES / "tiny")
+    manuals, texts = importlib.import_module("manuals"), importlib.import_module("texts")
+    files = {
+        "PKG-INFO": "Name: cats\nLicense: MIT\n\nOf cats.",
+        "docs/guide.rst": "Cats\n====\n\nA cat sleeps for most of the day.",
+        "docs/changes.rst": "1.0\n===\n\nNow with tails.",
+        "src/cats.txt": "Cats\n====\n\nNot a manual.",
+    }
+    with tarfile.open(tmp_path / "cats-1.0.tar.gz", "w:gz") as archive:
+        for name, content in files.items():
+            about = tarfile.TarInfo(f"cats-1.0/{name}")
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content.encode()))
+    ((said, found),) = manuals.archives(tmp_path)
+    assert texts.is_permissive(said) and not texts.is_permissive("LGPL or MIT") and not texts.is_permissive("")
+    assert [section for text in found for section in manuals.sections(text)] == [
+        ("Cats", "A cat sleeps for most of the day.")
+    ]
+
+
 def test_entity_linking(recipe, worlds, tmp_path):
     data = tmp_path / "worlds"
     (data / "mentions").mkdir(parents=True)
@@ -58,6 +87,7 @@ def test_entity_linking(recipe, worlds, tmp_path):
         write_blink(data / "mentions" / f"{split}.jsonl", tiny_data.mentions(world, found[world]))
     base, run = save_model(tmp_path / "base"), tmp_path / "run"
     command = ["train", data, "--base", base, "--out", run, "--anchors", "20", "--test", "10", *QUICK]
+    command += ["--most", "1", "--freeze-words"]
     recipe("entity_linking", *command, "--minutes", "5")
     entities = (run / "data" / "entities" / "tame.jsonl").read_text().splitlines()
     assert {json.loads(line)["title"] for line in entities} == {""}
