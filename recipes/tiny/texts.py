@@ -36,7 +36,7 @@ import numpy as np
 from crosscut.data import write_beir
 from crosscut.types import Item, Query
 
-SHORTEST, LONGEST = 60, 2000  # characters of a passage
+SHORTEST, LONGEST = 60, 1400  # characters of a passage
 LICENCES = re.compile(r"\b(mit|bsd|apache|psf|python software foundation|hpnd|isc)\b", re.I)
 PAGE = 600, 1500  # characters of neighbours that are put together
 DEV = 500  # queries kept for choosing

@@ -72,6 +72,21 @@ def test_dropout_and_full_rows(base):
     torch.testing.assert_close(with_mask.last_hidden_state, without.last_hidden_state)
 
 
+def test_a_mask_that_is_given_whole(base):
+    from transformers import AutoModel
+
+    from crosscut.train.attention import attend_by_rows
+
+    model = AutoModel.from_pretrained(base).eval()
+    given = rows(model)
+    given["attention_mask"] = (
+        given["attention_mask"].flip(1).bool()[:, None, None]
+    )  # what is filled up comes first
+    before = model(**given).last_hidden_state
+    attend_by_rows(model)
+    torch.testing.assert_close(model(**given).last_hidden_state, before)
+
+
 def test_it_is_not_saved(base, tmp_path):
     from transformers import AutoModel
 

@@ -53,16 +53,14 @@ def _attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """`attention_mask` is what `_bounds` gave; the result has the heads after the tokens."""
+    """`attention_mask` is what `_bounds` gave, or a mask as others make it; the result has heads after tokens."""
     rows, heads, length, size = query.shape
-    if attention_mask is not None and dropout == 0 and _has_kernel(query) and scaling in (None, size**-0.5):
-        flat = [part.transpose(1, 2).reshape(rows * length, heads, size) for part in (query, key, value)]
-        made = varlen_attn(*flat, attention_mask, attention_mask, length, length)
-        return made.view(rows, length, heads, size), None
-    mask = None
-    if attention_mask is not None:
-        lengths = attention_mask.diff()[::2]
-        mask = (torch.arange(length, device=query.device) < lengths[:, None])[:, None, None]
+    mask = attention_mask
+    if mask is not None and mask.ndim == 1:
+        if dropout == 0 and _has_kernel(query) and scaling in (None, size**-0.5):
+            flat = [part.transpose(1, 2).reshape(rows * length, heads, size) for part in (query, key, value)]
+            return varlen_attn(*flat, mask, mask, length, length).view(rows, length, heads, size), None
+        mask = (torch.arange(length, device=query.device) < mask.diff()[::2, None])[:, None, None]
     made = F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scaling)
     return made.transpose(1, 2).contiguous(), None
 
