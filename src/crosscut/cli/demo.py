@@ -24,7 +24,7 @@ ABOUT = """\
 Index the docstrings of Python's standard library in ./demo.index with crosscut-tiny, the models that
 come with crosscut; ask three questions; and compare, at equal numbers of model calls, how much of the
 model's own top 10 reranking finds and how much crosscut does (a picture of it is ./demo.svg, and what
-it took to know the truth is kept in ./demo.truth.npz). Takes about two minutes on two cores, a few
+it took to know the truth is kept in ./demo.truth.npz). Takes two to three minutes on two cores, a few
 seconds when run again, and downloads nothing.
 """
 EXAMPLES = """\
@@ -76,6 +76,16 @@ HELD_OUT = """
     wrap a long paragraph of text to a given width
     store objects in a sqlite database
     a queue that several threads can use
+    read a csv file into dictionaries
+    count how often each element occurs
+    turn a string into bytes
+    open a page in the web browser
+    round a number to two digits
+    find out the current working directory
+    run a function at a later time
+    check whether a string is a number
+    list the methods of an object
+    translate a domain name into an address
 """
 
 

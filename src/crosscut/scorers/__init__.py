@@ -85,7 +85,7 @@ def option_types(obj: Any) -> dict[str, Any]:
         return {}
     backend = _backend(TINY if obj is None else obj)
     types = get_type_hints(backend.__init__)
-    return {name: types.get(name, str) for name in list(inspect.signature(backend).parameters)[1:]}
+    return {name: types.get(name, str) for name in _parameters(backend)}
 
 
 def _backend(obj: Any) -> type[Scorer]:
@@ -100,9 +100,13 @@ def _backend(obj: Any) -> type[Scorer]:
 
 
 def _check_options(backend: type[Scorer], obj: Any, options: dict[str, Any]) -> None:
-    signature = inspect.signature(backend)
     try:
-        signature.bind(obj, **options)
+        inspect.signature(backend.__init__).bind(None, obj, **options)
     except TypeError as error:
-        known = ", ".join(list(signature.parameters)[1:])
+        known = ", ".join(_parameters(backend))
         raise CrosscutError(f"wrong options for a scorer ({error}): these are known: {known}") from error
+
+
+def _parameters(backend: type[Scorer]) -> list[str]:
+    # In older Pythons the signature of a class is that of `__new__`, wherever it is inherited from.
+    return list(inspect.signature(backend.__init__).parameters)[2:]
