@@ -144,7 +144,7 @@ def test_a_compare_model_as_first_stage(run, built):
         (["--compare", "cmc=python:my_compare:model"], "the index has no vectors of the compare model"),
         (["--compare", "python:my_compare:text"], "is not a compare model"),
         (["--compare", "python:my_compare:nothing"], "has no 'nothing'"),
-        (["--compare", "./nowhere"], "there is no model folder"),
+        pytest.param(["--compare", "./nowhere"], "there is no model folder", marks=pytest.mark.models),
     ],
 )
 def test_bad_input(run, built, words, message):

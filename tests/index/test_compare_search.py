@@ -461,7 +461,7 @@ def test_unfinished_vectors_are_told(tmp_path):
         ({"cmc": OneRow()}, "no vectors of the compare model .* it has: one-row: .*words: "),
         (3, "compare is a int"),
         ([3], "cannot compare with 3"),
-        ("./no/such/folder", "there is no model folder"),
+        pytest.param("./no/such/folder", "there is no model folder", marks=pytest.mark.models),
     ],
 )
 def test_models_that_do_not_fit(folder, compare, message):

@@ -227,6 +227,7 @@ def test_executors_that_there_are_not(arguments, message):
 
 
 def test_a_finished_index_starts_no_worker(tmp_path):
+    pytest.importorskip("ray")
     build(ITEMS, scorer=FakeScorer(), folder=tmp_path, **OPTIONS)
     before = tree(tmp_path)
     nowhere = RayExecutor("localhost:1")  # would be an error if anyone asked it
