@@ -1,7 +1,7 @@
 """Attention over rows that are filled up at their end, without a mask.
 
-transformers asks a GPU for every batch whether anything is masked, and waits for the answer; and with a mask the
-kernels take several times as long. Here the end of a row is a sequence of its own, which no token outside reads.
+transformers asks a GPU for every batch whether anything is masked, and waits for the answer; and a mask keeps it
+from its fastest kernels. Here the end of a row is a sequence of its own, which no token outside reads.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ def _attend(
 
 
 def _has_kernel(query: torch.Tensor) -> bool:
-    return varlen_attn is not None and query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
+    """Whether torch has one for these numbers on this device."""
+    if varlen_attn is None or not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    size = query.shape[-1]
+    return size % 8 == 0 and size <= 256 and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 AttentionInterface.register(NAME, _attend)
