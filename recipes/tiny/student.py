@@ -96,6 +96,8 @@ def narrow(model: Any, wide: int, tokens: Any) -> None:
         model.eval()(**tokens)
         for hook, layer, weight in zip(hooks, layers, weights, strict=True):
             hook.remove()
+            if wide > len(weight):
+                raise SystemExit(f"--wide {wide}: the model has but {len(weight)} channels")
             kept = weight.topk(wide).indices.sort().values
             into, out = layer.intermediate.dense, layer.output.dense
             into.weight, into.bias = (torch.nn.Parameter(part[kept]) for part in (into.weight, into.bias))
@@ -114,7 +116,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--words-of", metavar="MODEL", help="take the words and their vectors from this model")
     parser.add_argument("--texts", nargs="+", default=[], help="for --wide")
     parser.add_argument("--out", type=Path, required=True)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.wide and not args.texts:
+        parser.error("--wide needs --texts, to see which channels weigh most")
+    return args
 
 
 if __name__ == "__main__":

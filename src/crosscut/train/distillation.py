@@ -178,7 +178,7 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any], states: float | Non
         )
 
     def taught(work: Path, arguments: Any, name: str, examples: Examples, keep: int) -> Taught:
-        drawn: Any = None
+        drawn: np.ndarray | None = None
         if ALL not in sources:
             with arguments.main_process_first(local=False):
                 drawn = folder.kept(
