@@ -64,6 +64,7 @@ def main() -> None:
     add("--epochs", type=float, default=2, help="of the cross-encoders")
     add("--steps", type=int, help="of every training, instead of epochs")
     add("--most", type=int, metavar="N", help="train on at most so many mentions of an entity (default: all)")
+    add("--names", action="store_true", help="entities without a mention are mentioned by a name of theirs")
     add("--freeze-words", action="store_true", help="the vectors of words stay as they are in --base")
     add("--encoder-batch", type=int, default=256, help="mentions in a step of the bi-encoder")
     add("--batch-size", type=int, default=64, help="mentions in a step of a cross-encoder")
@@ -97,7 +98,7 @@ def train(args: argparse.Namespace) -> None:
     data = args.out / "data"
     if not data.exists():
         with clock.step("data"):
-            prepare(args.data, data, args.easy, args.most, args.seed)
+            prepare(args.data, data, args.easy, args.most, args.names, args.seed)
     worlds = read_worlds(data)
     if not (results / "plan.json").exists():
         note(results / "plan.json", **plan(args, worlds, data, clock))

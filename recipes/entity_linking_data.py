@@ -45,8 +45,13 @@ def read_worlds(data: Path, split: str = "test") -> list[World]:
     return sorted(worlds, key=lambda world: len(world.examples.items))
 
 
-def prepare(source: Path, target: Path, easy: bool, most: int | None = None, seed: int = 0) -> None:
-    """The same worlds, with titles of entities or without, and to train on at most so many mentions of each."""
+def prepare(
+    source: Path, target: Path, easy: bool, most: int | None = None, names: bool = False, seed: int = 0
+) -> None:
+    """The same worlds, with titles of entities or without.
+
+    To train on: at most so many mentions of each entity, and, with `names`, one of each that has none.
+    """
     part = target.with_name("data.part")
     shutil.rmtree(part, ignore_errors=True)
     (part / "entities").mkdir(parents=True)
@@ -57,9 +62,10 @@ def prepare(source: Path, target: Path, easy: bool, most: int | None = None, see
         ]
         (part / "entities" / file.name).write_text("".join(json.dumps(entity) + "\n" for entity in entities))
     shutil.copytree(source / "mentions", part / "mentions")
-    if most:
-        path = part / "mentions" / "train.jsonl"
-        write_blink(path, drawn(read_blink(path), most, seed))
+    path = part / "mentions" / "train.jsonl"
+    mentions = read_blink(path)
+    by_name = mentions_by_name(source / "entities", mentions, seed) if names else []
+    write_blink(path, (drawn(mentions, most, seed) if most else mentions) + by_name)
     part.rename(target)
 
 
@@ -73,6 +79,19 @@ def drawn(mentions: list[Mention], most: int, seed: int) -> list[Mention]:
         if seen[named] <= most:
             kept.append(place)
     return [mentions[place] for place in sorted(kept)]
+
+
+def mentions_by_name(entities: Path, mentions: list[Mention], seed: int) -> list[Mention]:
+    """One of its names, without context, for each entity of the same worlds that is not mentioned."""
+    rng = np.random.default_rng(seed)
+    seen = {(mention.world, mention.label_id) for mention in mentions}
+    made = []
+    for world in sorted({mention.world for mention in mentions}):
+        for entity in read_items(entities / f"{world}.jsonl"):
+            if (world, entity.id) not in seen:
+                name = str(rng.choice(entity.title.split(", ")))
+                made.append(Mention(f"name-{entity.id}", "", name, "", label_id=entity.id, world=world))
+    return made
 
 
 def count_mentions(data: Path) -> int:

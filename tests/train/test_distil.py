@@ -90,6 +90,36 @@ def test_a_cross_encoder_learns_the_mean_of_two_teachers(beir, base, tmp_path, h
     assert np.corrcoef(scores, expected)[0, 1] > likeness
 
 
+def test_an_encoder_teaches_its_cosines(beir, base, tmp_path, monkeypatch):
+    examples, _ = read_splits(beir, Settings())
+    teacher, asked = as_teacher(f"encoder:{base}", "cpu", scale=7), []
+    encoder = as_encoder(base)
+    vectors = encoder.encode(examples.queries, "query") @ encoder.encode(examples.items, "item").T
+    encode = type(encoder).encode
+    monkeypatch.setattr(type(encoder), "encode", lambda *given: asked.extend(given[1]) or encode(*given))
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        queries, items = rng.integers(len(examples), size=200), rng.integers(len(examples.items), size=200)
+        scores = teacher.scores(examples, queries, items)
+        np.testing.assert_allclose(scores, 7 * vectors[queries, items], atol=0.02)  # kept in half precision
+    assert len(asked) <= len(examples) + len(examples.items), "each text is encoded once"
+
+
+def test_a_cross_encoder_learns_from_a_cross_encoder_and_a_bi_encoder(beir, base, tmp_path):
+    out = tmp_path / "student"
+    common = {"base": base, "loss": "mse", "depth": 40, "epochs": 16, **QUICK}
+    report = distil(beir, teacher=[Teacher(), f"encoder:{base}"], out=out, scale=10, **common)
+    assert losses_fall(report, 0.7)
+    pairs = [(query.text, item.text) for query in tiny_data.queries()[:20] for item in tiny_data.items()[::7]]
+    sides = (as_encoder(base).encode(list(texts)) for texts in zip(*pairs, strict=True))
+    cosines = np.einsum("nd,nd->n", *sides)
+    expected = (np.array([Teacher()(query, [item])[0] for query, item in pairs]) + 10 * cosines) / 2
+    scores = as_scorer(out, device="cpu").score(pairs)
+    assert abs(scores.mean() - expected.mean()) < 1
+    record = json.loads((out / "training.json").read_text())["arguments"]
+    assert record["teacher"] == ["Teacher", f"encoder:{base.name}"] and record["scale"] == 10
+
+
 def test_the_losses_are_those_of_the_paper(beir, base):
     """On numbers that one can follow: two queries, three items."""
     from crosscut.train.students import MatchTask, PairwiseTask
@@ -416,6 +446,8 @@ def test_from_the_shell_with_a_trained_teacher(beir, base, tmp_path, capsys):
     assert main([*command, "--device", "cpu", "--loss", "guess", "--overwrite"]) == 2
     assert "there is no loss 'guess': use match, pair or vectors" in capsys.readouterr().err
     assert (out / "model.safetensors").exists(), "a wrong argument does not cost the old model"
+    assert main([*command, "--device", "cpu", "--teacher", f"encoder:{base}", "--overwrite"]) == 0
+    assert len(json.loads((out / "training.json").read_text())["arguments"]["teacher"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -431,6 +463,7 @@ def test_from_the_shell_with_a_trained_teacher(beir, base, tmp_path, capsys):
         ({"candidates": "all,bm25"}, "candidates are all items, or come from other sources, not both"),
         ({"teacher": []}, "there is no teacher"),
         ({"teacher": "no.npz"}, "there is no file no.npz"),
+        ({"teacher": "encoder:./no/such"}, "there is no model folder ./no/such"),
         ({"teacher": lambda query, texts: [float("nan")] * len(texts)}, "not a finite number"),
     ],
 )

@@ -87,17 +87,30 @@ def test_states_come_closer_to_the_teachers(beir, teacher, student, tmp_path):
     assert np.corrcoef(ours, theirs)[0, 1] > 0.8
 
 
-def test_a_model_that_is_its_teacher_has_nothing_to_learn(beir, teacher, tmp_path):
-    given = {"loss": "mse", "depth": 40, "states": 10.0, **QUICK, "learning_rate": 1e-9}
-    report = distil(beir, teacher=str(teacher), base=teacher, out=tmp_path / "o", steps=5, **given)
+@pytest.mark.parametrize("candidates", ["bm25,random", "all"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_model_that_is_its_teachers_has_nothing_to_learn(beir, teacher, tmp_path, count, candidates):
+    given = {"loss": "mse", "depth": 40, "states": 10.0, "candidates": candidates, **QUICK, "learning_rate": 1e-9}
+    report = distil(beir, teacher=count * [str(teacher)], base=teacher, out=tmp_path / "o", steps=5, **given)
     assert report["losses"][0][1] < 0.2  # its own dropout aside
+
+
+def test_scores_are_the_mean_of_all_teachers_and_states_of_the_first(beir, teacher, tmp_path):
+    def other(query, texts):
+        return [9.0 for _ in texts]
+
+    given = {"loss": "mse", "depth": 40, "states": 1e-6, **QUICK, "learning_rate": 1e-9}
+    report = distil(beir, teacher=[str(teacher), other], base=teacher, out=tmp_path / "o", steps=5, **given)
+    pairs = [(query.text, item.text) for query in tiny_data.queries() for item in tiny_data.items()]
+    expected = np.square((as_scorer(teacher, device="cpu").score(pairs) - 9) / 2).mean()
+    assert report["losses"][0][1] == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"teacher": lambda query, texts: [0.0 for _ in texts]}, "from a cross-encoder that torch runs"),
-        ({"teacher": "both"}, "learned from one teacher, but there are 2"),
+        ({"teacher": "other first"}, "from a cross-encoder that torch runs"),
         ({"states": 0.0}, "states must be above 0, but is 0.0"),
         ({"loss": "match"}, "states are for a cross-encoder"),
         ({"teacher": "emb"}, "with the head cls, and .* has emb"),
@@ -107,8 +120,8 @@ def test_a_model_that_is_its_teacher_has_nothing_to_learn(beir, teacher, tmp_pat
 )
 def test_what_cannot_be_learned_is_refused(beir, teacher, tmp_path, given, message):
     asked = {"teacher": str(teacher), "base": teacher, "loss": "mse", "states": 1.0, "steps": 1, **given}
-    if asked["teacher"] == "both":
-        asked["teacher"] = [str(teacher), str(teacher)]
+    if asked["teacher"] == "other first":
+        asked["teacher"] = [lambda query, texts: [0.0 for _ in texts], str(teacher)]
     if asked["teacher"] == "emb":
         base = tiny_data.save_base(tmp_path / "base")
         asked["teacher"] = str(tmp_path / "emb")

@@ -132,6 +132,8 @@ examples:
       --base ./my-encoder --out student
   crosscut train distil scifact/ --teacher ./large --teacher ./larger --loss mse --head emb \\
       --base microsoft/MiniLM-L12-H384-uncased --out small
+  crosscut train distil scifact/ --teacher ./my-model --teacher encoder:./my-encoder --loss mse \\
+      --base ./small-model --out small
   crosscut train distil scifact/ --teacher sentence-transformers/all-MiniLM-L6-v2 --loss vectors \\
       --base ./small-encoder --out student --batch-size 256
 """,
@@ -143,8 +145,8 @@ examples:
         required=True,
         action="append",
         metavar="MODEL",
-        help="a cross-encoder as for --scorer elsewhere, or a score matrix (.npz); several are averaged. "
-        "An encoder for --loss vectors",
+        help="a cross-encoder as for --scorer elsewhere, a bi-encoder (encoder:MODEL; its cosines times --scale) "
+        "or a score matrix (.npz); several are averaged. For --loss vectors an encoder",
     )
     add_scorer_option(parser)
     add(
@@ -162,9 +164,9 @@ examples:
     add("--depth", type=at_least(1), metavar="N", help="so many for each query (default: 100)")
     add("--top", type=at_least(1), metavar="N", help="the teacher's first N are paired in `pair` (default: 10)")
     add("--sample", type=at_least(1), metavar="N", help="items of a query in a step (default: all; 16 for mse)")
-    add("--scale", type=float, metavar="X", help="of the cosines in match and pair (default: 20)")
+    add("--scale", type=float, metavar="X", help="of cosines, the student's and the teachers' (default: 20)")
     add("--head", metavar="NAME", help="of the cross-encoder: cls (default), or emb: two marked vectors")
-    text = "mse: learn the teacher's hidden states as well, with this weight (default: its scores alone)"
+    text = "mse: learn the first teacher's hidden states as well, with this weight (default: scores alone)"
     add("--states", type=float, metavar="X", help=text)
     add_limits(parser)
     finish(parser, _distil)
@@ -174,6 +176,7 @@ def _distil(args: dict[str, Any]) -> dict[str, Any]:
     from crosscut.cli.models import PYTHON, load_scorer
     from crosscut.scorers import option_types
     from crosscut.train import distil
+    from crosscut.train.mining import ENCODER
     from crosscut.train.settings import Settings
 
     options, teachers = args.pop("scorer_option"), args.pop("teacher")
@@ -184,7 +187,7 @@ def _distil(args: dict[str, Any]) -> dict[str, Any]:
         return load_scorer(name, [f"device={device}", *options] if device and is_model else options)
 
     if args["loss"] != "vectors":
-        teachers = [name if name.endswith(".npz") else load(name) for name in teachers]
+        teachers = [name if name.endswith(".npz") or name.startswith(ENCODER) else load(name) for name in teachers]
     return distil(args.pop("data"), teacher=teachers, **args)
 
 

@@ -17,11 +17,11 @@ from crosscut.train.encoder import check_scale
 from crosscut.train.mining import ENCODER, check_sources, first_items
 from crosscut.train.settings import Settings
 from crosscut.train.splits import hold_out, read_splits
-from crosscut.train.teacher import Taught, TaughtRows, as_teacher, ask, known_to
+from crosscut.train.teacher import SCALE, EncoderTeacher, Taught, TaughtRows, as_teacher, ask, known_to
 
 LOSSES = ("match", "pair", "vectors", "mse")
 ALL = "all"  # every item of a query's pool
-DEPTH, TOP, SCALE = 100, 10, 20.0
+DEPTH, TOP = 100, 10
 SAMPLE = 16  # items of a query in a step, for a cross-encoder
 
 
@@ -49,7 +49,8 @@ def distil(
 ) -> dict[str, Any]:
     """Train `base` on the scores that `teacher` gives to some items of each query, or on its vectors.
 
-    teacher: a scorer as for `as_scorer`, a score-matrix file (.npz), or a list of these, which are averaged.
+    teacher: a scorer as for `as_scorer`, an encoder (encoder:MODEL, whose cosines times `scale` are scores), a
+    score-matrix file (.npz), or a list of these, which are averaged.
     loss: with "match" and "pair" (L_match and L_pair of ANNCUR A.3) a bi-encoder learns, with "mse" (ADACUR B.1.2)
     a cross-encoder. candidates: which `depth` items (100) of each query the teacher scores: the first of random,
     bm25, tfidf, encoder:MODEL or run:FILE (TREC's), several in equal parts, or "all" items, of which the best
@@ -57,8 +58,8 @@ def distil(
     random for a cross-encoder. top: k_d, how many of the teacher's first (10) are paired in "pair". sample: how
     many items of a query a step takes (default: all, and 16 for a cross-encoder). scale, max_length: see
     `train_encoder`; head and the limits: see `train_cross_encoder`. states: a cross-encoder also learns, with this
-    weight, the hidden states of its teacher, which has the same width and knows its tokens: every token of a pair
-    then says something, not the score alone, and the teacher is asked as training goes, not before. With the loss
+    weight, the hidden states of its (first) teacher, which has the same width and knows its tokens: every token of
+    a pair then says something, not the score alone, and it is asked as training goes, not before. With the loss
     "vectors" the teacher is an encoder, and a bi-encoder learns its vectors of all queries and items; `batch_size`
     then counts texts. What the teacher says is kept in `out` until the run has ended: one that continues does not
     ask again.
@@ -153,11 +154,10 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any], states: float | Non
     sources = check_sources(asked["candidates"] or by_default, ALL)
     if ALL in sources and len(sources) > 1:
         raise CrosscutError("candidates are all items, or come from other sources, not both")
-    teachers = [as_teacher(one, device) for one in (teacher if isinstance(teacher, list | tuple) else [teacher])]
+    given = teacher if isinstance(teacher, list | tuple) else [teacher]
+    teachers = [as_teacher(one, device, scale) for one in given]
     if not teachers:
         raise CrosscutError("there is no teacher: name at least one")
-    if states is not None and len(teachers) > 1:
-        raise CrosscutError(f"states are learned from one teacher, but there are {len(teachers)}")
     train, dev = _known_splits(plan.data, settings, teachers)
     record = plan.record(
         train,
@@ -168,7 +168,8 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any], states: float | Non
         top=top if loss == "pair" else None,
         sample=asked["sample"],
         **({} if states is None else {"states": states}),
-        **({"head": plan.head} if to_pairs else {"scale": scale}),
+        **({"head": plan.head} if to_pairs else {}),
+        **({"scale": scale} if not to_pairs or any(isinstance(t, EncoderTeacher) for t in teachers) else {}),
     )
     keep = min(top, depth) if loss == "pair" else depth
 
@@ -185,11 +186,17 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any], states: float | Non
                     work / f"{folder.CANDIDATES}{name}.npy",
                     lambda: first_items(examples, sources, depth, settings.seed, device),
                 )
-            if states is not None and examples is train:  # the teacher is asked when a step has its states
-                return Taught(drawn, np.zeros(drawn.shape, np.float32))
         more: dict[str, Any] = {"process": (arguments.process_index, arguments.world_size), "wait": process.wait}
         more["progress"] = plan.is_shown(arguments)
-        return ask(teachers, examples, drawn, keep, work / f"{folder.TEACHER}{name}", **more)
+        cache = work / f"{folder.TEACHER}{name}"
+        if states is None or examples is not train:
+            return ask(teachers, examples, drawn, keep, cache, **more)
+        # The first is asked when a step has its states, and the others before.
+        if drawn is None:
+            drawn = ask(teachers, examples, None, keep, cache, **more).items
+        if len(teachers) == 1:
+            return Taught(drawn, np.zeros(drawn.shape, np.float32))
+        return ask(teachers[1:], examples, drawn, keep, cache, **more)
 
     def make_pairs(work: Path, arguments: Any) -> Any:
         loaded = pairs.load_base(plan.base, plan.head, train.markers, settings.seed)
@@ -199,7 +206,7 @@ def _scores(plan: Plan, teacher: Any, asked: dict[str, Any], states: float | Non
         )
         more: dict[str, Any] = {"eval_batch": settings.batch_size, "progress": plan.is_shown(arguments)}
         if states is not None:
-            more |= {"teacher": teachers[0], "states": states}
+            more |= {"teachers": teachers, "states": states}
         return task(loaded, rows, train, dev_rows, dev, **limits, **more)
 
     def make_vectors(work: Path, arguments: Any) -> Any:

@@ -5,6 +5,7 @@ Both come from one pass of the teacher over the tokens that the student reads, i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -109,15 +110,19 @@ def distance(own: Any, theirs: Any, mask: torch.Tensor) -> torch.Tensor:
 
 
 class StateTask(RegressionTask):
-    """The teacher's scores, and its states with the weight `states`."""
+    """The mean score of all teachers, and the states of the first with the weight `states`.
 
-    def __init__(self, *given: Any, teacher: Any, states: float, **more: Any) -> None:
-        self._teacher, self._states = teacher, states
+    What the others say on their mean is in the rows.
+    """
+
+    def __init__(self, *given: Any, teachers: Sequence[Any], states: float, **more: Any) -> None:
+        self._teacher, self._share, self._states = teachers[0], 1 / len(teachers), states
         super().__init__(*given, **more)
 
     def make_module(self, loaded: Loaded, marks: tuple[int, int]) -> PairScores:
         return StateScores(loaded, self._tokens, marks, teacher=TeacherStates.of(self._teacher, loaded))
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        own, theirs, apart = output.unbind(dim=1)
-        return F.mse_loss(own, theirs) + self._states * apart.mean()
+        own, first, apart = output.unbind(dim=1)
+        target = self._share * first + (1 - self._share) * batch["target"]
+        return F.mse_loss(own, target) + self._states * apart.mean()

@@ -1,4 +1,4 @@
-"""What teachers say of some items for each query: scorers, or matrices of known scores, on the mean of several."""
+"""What teachers say of some items for each query, on the mean of several: scorers, encoders, or known scores."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ import numpy as np
 from tqdm import tqdm
 
 from crosscut.data.atomic import atomic_write
+from crosscut.encoders import Encoder, as_encoder
+from crosscut.encoders.base import Role
 from crosscut.errors import CrosscutError
 from crosscut.first_stage import top
 from crosscut.scorers import as_scorer, option_types
 from crosscut.scorers.model_files import files_digest
 from crosscut.train.data import Examples
+from crosscut.train.mining import ENCODER
 from crosscut.train.negatives import Row
 
 # Pairs that are scored, and written to disk, together: a GPU wants many, and a CPU takes its time for a few.
 GPU_PAIRS, CPU_PAIRS = 65_536, 2_048
+SCALE = 20.0  # a cosine times this is a score
 
 
 class Teacher(Protocol):
@@ -37,14 +41,18 @@ class Teacher(Protocol):
     def scores(self, examples: Examples, queries: np.ndarray, items: np.ndarray) -> np.ndarray: ...
 
 
-def as_teacher(obj: Any, device: str | None = None) -> Teacher:
-    """A teacher of a score-matrix file (.npz), or of whatever `as_scorer` takes; a model runs on `device`.
+def as_teacher(obj: Any, device: str | None = None, scale: float = SCALE) -> Teacher:
+    """A teacher of a score-matrix file (.npz), of an encoder (encoder:MODEL), or of whatever `as_scorer` takes.
+
+    A model runs on `device`; `scale` is what cosines are multiplied by.
 
     >>> as_teacher(lambda query, texts: [0.0 for _ in texts]).name
     '<lambda>'
     """
     if isinstance(obj, str | Path) and str(obj).endswith(".npz"):
         return MatrixTeacher(obj)
+    if isinstance(obj, str) and obj.startswith(ENCODER):
+        return EncoderTeacher(as_encoder(obj.removeprefix(ENCODER), device), scale)
     options = {"device": device} if device and "device" in option_types(obj) else {}
     return ScorerTeacher(as_scorer(obj, **options))
 
@@ -62,6 +70,53 @@ class ScorerTeacher:
     def scores(self, examples: Examples, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
         pairs = zip(queries.tolist(), items.tolist(), strict=True)
         return self.scorer.score([(examples.queries[query], examples.items[item]) for query, item in pairs])
+
+
+class EncoderTeacher:
+    """An encoder: `scale` times the cosine of its vectors, of which each is made once.
+
+    >>> from crosscut.encoders import GivenVectors
+    >>> from crosscut.types import Item, Query
+    >>> examples = Examples.of([Query("q", "sky")], [Item("a", "sky"), Item("b", "sea")], {"q": {"a": 1}})
+    >>> teacher = EncoderTeacher(GivenVectors(["sky", "sea"], [[1.0, 0.0], [0.6, 0.8]]), scale=20)
+    >>> teacher.scores(examples, np.array([0, 0]), np.array([0, 1])).round(2).tolist()
+    [20.0, 12.0]
+    """
+
+    pairs = GPU_PAIRS
+
+    def __init__(self, encoder: Encoder, scale: float) -> None:
+        self._encoder, self._scale, self.name = encoder, scale, f"{ENCODER}{encoder.name}"
+        self._examples: Examples | None = None
+
+    def digest(self) -> str:
+        digest = self._encoder.digest()
+        return f"{ENCODER}{digest}*{self._scale}" if digest else ""
+
+    def scores(self, examples: Examples, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        if examples is not self._examples:
+            self._examples = examples
+            self._queries, self._items = _Vectors(examples.queries, "query"), _Vectors(examples.items, "item")
+        sides = self._queries.of(self._encoder, queries), self._items.of(self._encoder, items)
+        return (self._scale * np.einsum("nd,nd->n", *sides)).astype(np.float32)
+
+
+class _Vectors:
+    """Vectors of texts, made when they are first asked for and kept in half precision."""
+
+    def __init__(self, texts: Sequence[str], role: Role) -> None:
+        self._texts, self._role = texts, role
+        self._is_known = np.zeros(len(texts), bool)
+        self._table = np.zeros((0, 0), np.float16)
+
+    def of(self, encoder: Encoder, places: np.ndarray) -> np.ndarray:
+        new = np.unique(places[~self._is_known[places]])
+        if len(new):
+            made = encoder.encode([self._texts[place] for place in new.tolist()], self._role)
+            if not len(self._table):
+                self._table = np.zeros((len(self._texts), made.shape[1]), np.float16)
+            self._table[new], self._is_known[new] = made, True
+        return self._table[places].astype(np.float32)
 
 
 class MatrixTeacher:
