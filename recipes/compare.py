@@ -35,7 +35,17 @@ from typing import Any
 from compare_data import STARTS, TASKS, VARIANTS
 from experiment import Clock, note, run_command
 
-SAME = ("task", "easy", "start", "seed", "batch_size", "candidates", "depth")  # for all units of a run
+SAME = (
+    "task",
+    "easy",
+    "most",
+    "names",
+    "start",
+    "seed",
+    "batch_size",
+    "candidates",
+    "depth",
+)  # for all units of a run
 INITIAL = ("cmc", "poly", "bi")  # models whose start is varied
 MEASURES = ("encoder", "first", "cross", "final", "time", "curve", "curve-cpu", "join")
 
@@ -50,6 +60,12 @@ def main() -> None:
     add("--out", type=Path, required=True, metavar="FOLDER")
     add("--units", type=lambda text: text.split(","), metavar="NAME,...", help="in order; * stands for many names")
     add("--easy", action="store_true", help="linking: an entity's text begins with its names")
+    add("--most", type=int, metavar="N", help="linking: train on at most so many mentions of an entity")
+    add(
+        "--names",
+        action="store_true",
+        help="linking: entities without a mention are mentioned by a name of theirs",
+    )
     add("--encoder", metavar="MODEL", help="a bi-encoder of this domain (default: it is trained)")
     add("--cross-encoder", metavar="MODEL", help="a cross-encoder of this domain (default: it is trained)")
     add("--vanilla", metavar="MODEL", help="a plain encoder, to begin with in units such as cmc-from-vanilla")

@@ -59,7 +59,7 @@ class Run:
             self.data = args.out / "data"
             if not self.data.exists():
                 with clock.step("data"):
-                    prepare(args.data, self.data, args.easy)
+                    prepare(args.data, self.data, args.easy, args.most, args.names, args.seed)
 
     @cached_property
     def parts(self) -> list[Part]:

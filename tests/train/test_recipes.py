@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_data
 
-from crosscut.data import read_beir, write_beir, write_blink
+from crosscut.data import read_beir, read_blink, write_beir, write_blink
 from crosscut.errors import CrosscutError
 
 torch = pytest.importorskip("torch")
@@ -82,15 +82,20 @@ def test_entity_linking(recipe, worlds, tmp_path):
     data = tmp_path / "worlds"
     (data / "mentions").mkdir(parents=True)
     (data / "entities").symlink_to(worlds / "entities")
-    found = {"wild": tiny_data.ANIMALS[:6], "tame": tiny_data.ANIMALS[6:]}
+    # Of the six animals in the world to train on, two are not mentioned.
+    found = {"wild": tiny_data.ANIMALS[:4], "tame": tiny_data.ANIMALS[6:]}
     for split, world in (("train", "wild"), ("dev", "tame"), ("test", "tame")):
         write_blink(data / "mentions" / f"{split}.jsonl", tiny_data.mentions(world, found[world]))
     base, run = save_model(tmp_path / "base"), tmp_path / "run"
     command = ["train", data, "--base", base, "--out", run, "--anchors", "20", "--test", "10", *QUICK]
-    command += ["--most", "1", "--freeze-words"]
+    command += ["--most", "1", "--names", "--freeze-words"]
     recipe("entity_linking", *command, "--minutes", "5")
     entities = (run / "data" / "entities" / "tame.jsonl").read_text().splitlines()
     assert {json.loads(line)["title"] for line in entities} == {""}
+    mentions = read_blink(run / "data" / "mentions" / "train.jsonl")
+    by_name = [mention for mention in mentions if not mention.context_left]
+    assert len(mentions) == 36 and len({mention.label_id for mention in mentions}) == 36
+    assert {mention.mention for mention in by_name} == set(tiny_data.ANIMALS[4:6])
     results = run / "results"
     figures = json.loads((results / "linking.json").read_text())
     assert figures["encoder"]["tame"]["recall"]["64"] == 1.0  # there are fewer entities than that
