@@ -1,13 +1,14 @@
 """How fast and how good crosscut-tiny is: the tables of its model card.
 
-    python benchmarks/tiny.py [DATA[=MATRIX.npz] ...] [--teacher MODEL] [--scorer EXPORTED] [--encoder EXPORTED]
+    python benchmarks/tiny.py [DATA[=SCORES] ...] [--teacher MODEL] [--scorer EXPORTED] [--encoder EXPORTED]
 
 Speed: pairs of 64 tokens and texts of 20, made of docstrings, texts in and results out, the best of --repeat runs
 that take turns. --scorer and --encoder name peers for that: folders that `crosscut export --int8` wrote.
 
 Quality: each DATA is a BEIR folder. BM25's first 100 are reranked by crosscut-tiny and by the teacher, which is
-MODEL, or the model whose scores MATRIX holds (see `crosscut bench matrix --help`; then only the matrix's test
-queries are asked, and its item vectors stand beside the encoder). Items are cut to --item-tokens.
+MODEL, or the one whose scores are in SCORES: a matrix.npz (see `crosscut bench matrix --help`; then only its test
+queries are asked, and its item vectors stand beside the encoder), or the results folder of recipes/own_domain.py,
+which has those of the public model. Items are cut to --item-tokens.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,8 +45,10 @@ def main() -> None:
     if args.data:
         print("\n| data | queries | | nDCG@10 | recall@100 |\n|---|---|---|---|---|")
     for data in args.data:
-        folder, _, matrix = data.partition("=")
-        print_quality(folder, Matrix.load(matrix) if matrix else None, args)
+        folder, _, scores = data.partition("=")
+        is_matrix = scores.endswith(".npz")
+        lists = Path(scores) if scores and not is_matrix else None
+        print_quality(folder, Matrix.load(scores) if is_matrix else None, lists, args)
 
 
 def print_speed(args: argparse.Namespace) -> None:
@@ -84,7 +88,7 @@ def fastest(jobs: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, flo
     return best
 
 
-def print_quality(folder: str, matrix: Matrix | None, args: argparse.Namespace) -> None:
+def print_quality(folder: str, matrix: Matrix | None, lists: Path | None, args: argparse.Namespace) -> None:
     """Of BM25, of the encoders, and of both cross-encoders over BM25's first."""
     data = read_beir(folder)
     ids, contents = [item.id for item in data.items], [item.content for item in data.items]
@@ -92,6 +96,7 @@ def print_quality(folder: str, matrix: Matrix | None, args: argparse.Namespace) 
     queries = queries[: args.queries]
     encoder, scorer = as_encoder(), as_scorer(item_tokens=args.item_tokens)
     teacher = as_scorer(args.teacher, item_tokens=args.item_tokens) if args.teacher else None
+    listed = read_lists(lists) if lists else {}
     bm25, vectors = BM25(contents), encoder.encode(contents)
     asked = encoder.encode([query.text for query in queries], "query")
     runs: Runs = {}
@@ -114,6 +119,9 @@ def print_quality(folder: str, matrix: Matrix | None, args: argparse.Namespace) 
         if matrix is not None:
             known = matrix.scores[place_of(matrix, query.id), by_ids(matrix.item_ids, ids)]
             note("BM25, teacher", query.id, first, known[first].astype(np.float32))
+        elif lists:
+            places, known = listed[query.id]  # in ascending order; the first of BM25 are among them
+            note("BM25, teacher", query.id, first, known[np.searchsorted(places, first)])
         elif teacher:
             note("BM25, teacher", query.id, first, teacher.score(pairs))
     qrels = {query.id: data.qrels[query.id] for query in queries}
@@ -131,6 +139,14 @@ def print_quality(folder: str, matrix: Matrix | None, args: argparse.Namespace) 
         share = (own - words).mean() / (best - words).mean()
         print(f"| {folder} | {len(queries)} | of the teacher's gain over BM25 | {share:.0%} | |")
         print(f"| {folder} | {len(queries)} | crosscut-tiny − teacher | {interval(own - best)} | |", flush=True)
+
+
+def read_lists(results: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """By query: places of items, and their scores by the public model."""
+    lists, scores = np.load(results / "lists.npz"), np.load(results / "lists-public.npy")
+    ends = np.cumsum(lists["counts"])[:-1]
+    parts = zip(lists["query_ids"], np.split(lists["positions"], ends), np.split(scores, ends), strict=True)
+    return {str(query): (places, values) for query, places, values in parts}
 
 
 def interval(values: np.ndarray, draws: int = 10_000) -> str:

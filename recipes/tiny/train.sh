@@ -24,8 +24,14 @@ crosscut train distil "$work/texts" --loss vectors --teacher "$encoder" --base "
 
 python "$here/candidates.py" "$work/texts" --tokenizer "$work/student-scorer/tokenizer.json" --depth 14 --random 2 \
     --out "$work/words.run"
-crosscut train distil "$work/texts" --loss mse --states 20 --teacher "$teacher" --base "$work/student-scorer" \
-    --freeze-words --candidates "run:$work/words.run" --depth 16 --sample 8 --query-tokens 64 --item-tokens 256 \
-    --batch-size 96 --learning-rate 4e-4 --warmup 0.05 --steps "${SCORER_STEPS:-5000}" --out "$work/scorer"
+score() {
+    crosscut train distil "$work/texts" --loss mse --freeze-words --candidates "run:$work/words.run" --depth 16 --sample 8 \
+        --query-tokens 64 --item-tokens 256 --batch-size 96 --learning-rate 4e-4 --warmup 0.05 "$@"
+}
+# From the cross-encoder alone, then from the mean of it and the bi-encoder, which rank better together; then half of each.
+score --teacher "$teacher" --states 20 --base "$work/student-scorer" --steps "${SCORER_STEPS:-6000}" --out "$work/scorer-one"
+score --teacher "$teacher" --teacher "encoder:$encoder" --states 5 --base "$work/scorer-one" \
+    --steps "${SECOND_STEPS:-2500}" --out "$work/scorer-two"
+python "$here/average.py" "$work/scorer-one" "$work/scorer-two" --out "$work/scorer"
 
 python "$here/bundle.py" "$work/scorer" "$work/encoder" --texts "$work/texts"

@@ -195,6 +195,23 @@ def test_the_recipe_puts_two_models_into_one_folder(trained, tmp_path):
 
 
 @pytest.mark.models
+def test_the_recipe_averages_models(trained, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(trained / "scorer", tmp_path / "other")
+    one = load_file(trained / "scorer" / "model.safetensors")
+    save_file({name: 3 * value for name, value in one.items()}, tmp_path / "other" / "model.safetensors")
+    ended = recipe("average", trained / "scorer", tmp_path / "other", "--out", tmp_path / "mean")
+    assert ended.returncode == 0, ended.stderr
+    mean = load_file(tmp_path / "mean" / "model.safetensors")
+    assert all(np.allclose(mean[name], 2 * value) for name, value in one.items())
+    assert as_scorer(tmp_path / "mean", device="cpu").score([("rain", "water")]).shape == (1,)
+    ended = recipe("average", trained / "scorer", trained / "large", "--out", tmp_path / "none")
+    assert ended.returncode == 1 and "different weights" in ended.stderr
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.models
 @pytest.mark.parametrize(
     ("models", "message"),
     [
