@@ -87,6 +87,28 @@ def test_it_scores_as_it_did_in_training(trained, beir, base):
     np.testing.assert_allclose(trained_scores.ravel(), expected, atol=1e-4)
 
 
+def test_what_is_saved_is_what_was_trained(beir, base, tmp_path, monkeypatch):
+    """Scores of the model in memory when training ends, against those of the folder."""
+    from crosscut.train import pairs
+    from crosscut.train.negatives import Row
+
+    seen, save = {}, pairs.PairTask.save
+
+    def watch(task, folder):
+        task.module.eval()
+        with torch.no_grad():
+            seen["scores"] = task.scores(task.train, [Row(query, np.arange(9)) for query in range(5)])
+        seen["train"] = task.train
+        save(task, folder)
+
+    monkeypatch.setattr(pairs.PairTask, "save", watch)
+    train_cross_encoder(beir, base=base, out=tmp_path / "out", steps=30, **QUICK)
+    pairs_seen = [(seen["train"].queries[q], item) for q in range(5) for item in seen["train"].items[:9]]
+    scores = as_scorer(tmp_path / "out", device="cpu").score(pairs_seen)
+    assert scores.std() > 0.1
+    np.testing.assert_allclose(seen["scores"].ravel(), scores, atol=1e-4)
+
+
 def test_sentence_transformers_gives_the_same_raw_scores(trained):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     head, out, _ = trained

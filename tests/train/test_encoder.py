@@ -75,6 +75,23 @@ def test_vectors_in_training_are_those_of_the_saved_model(trained, beir):
     assert encoder.max_seq_length == 6
 
 
+def test_what_is_saved_is_what_was_trained(beir, base, tmp_path, monkeypatch):
+    """Vectors of the model in memory when training ends, against those of the folder."""
+    from crosscut.train.vectors import VectorTask
+
+    seen, save = {}, VectorTask.save
+
+    def watch(task, folder):
+        task.module.eval()
+        with torch.no_grad():
+            seen["vectors"] = task.vectors(task.numbers(("item", TEXTS))[0])
+        save(task, folder)
+
+    monkeypatch.setattr(VectorTask, "save", watch)
+    train_encoder(beir, base=base, out=tmp_path / "out", steps=20, depth=20, **QUICK)
+    np.testing.assert_allclose(seen["vectors"], as_encoder(tmp_path / "out").encode(TEXTS), atol=1e-4)
+
+
 def test_negatives_are_found_anew_in_every_epoch(beir, base, tmp_path, monkeypatch):
     from crosscut.train.vectors import InBatchTask
 

@@ -36,7 +36,7 @@ FOLDER, TRUTH, PICTURE = "demo.index", "demo.truth.npz", "demo.svg"
 SHORTEST = 60  # characters of an item, unless its docstring is shorter
 ITEM_TOKENS = 40
 QUESTIONS = [
-    "how do I delete a folder and all its files",
+    "how do I delete a directory and everything in it",
     "run a command and capture its output",
     "wait for a thread to end",
 ]
