@@ -120,8 +120,11 @@ def print_quality(folder: str, matrix: Matrix | None, lists: Path | None, args: 
             known = matrix.scores[place_of(matrix, query.id), by_ids(matrix.item_ids, ids)]
             note("BM25, teacher", query.id, first, known[first].astype(np.float32))
         elif lists:
-            places, known = listed[query.id]  # in ascending order; the first of BM25 are among them
-            note("BM25, teacher", query.id, first, known[np.searchsorted(places, first)])
+            places, known = listed.get(query.id, (np.zeros(1), np.zeros(1)))  # in ascending order
+            found = np.searchsorted(places, first)
+            if not np.array_equal(places.take(found, mode="clip"), first):
+                raise SystemExit(f"{lists} lacks scores of what BM25 finds for query {query.id}: other data?")
+            note("BM25, teacher", query.id, first, known[found])
         elif teacher:
             note("BM25, teacher", query.id, first, teacher.score(pairs))
     qrels = {query.id: data.qrels[query.id] for query in queries}
@@ -143,6 +146,9 @@ def print_quality(folder: str, matrix: Matrix | None, lists: Path | None, args: 
 
 def read_lists(results: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """By query: places of items, and their scores by the public model."""
+    for name in ("lists.npz", "lists-public.npy"):
+        if not (results / name).is_file():
+            raise SystemExit(f"there is no {results / name}: give a matrix.npz, or what own_domain.py wrote")
     lists, scores = np.load(results / "lists.npz"), np.load(results / "lists-public.npy")
     ends = np.cumsum(lists["counts"])[:-1]
     parts = zip(lists["query_ids"], np.split(lists["positions"], ends), np.split(scores, ends), strict=True)
