@@ -45,6 +45,7 @@ SAME = (
     "batch_size",
     "candidates",
     "depth",
+    "fixed_items",
 )  # for all units of a run
 INITIAL = ("cmc", "poly", "bi")  # models whose start is varied
 MEASURES = ("encoder", "first", "cross", "final", "time", "curve", "curve-cpu", "join")
@@ -70,6 +71,7 @@ def main() -> None:
     add("--cross-encoder", metavar="MODEL", help="a cross-encoder of this domain (default: it is trained)")
     add("--vanilla", metavar="MODEL", help="a plain encoder, to begin with in units such as cmc-from-vanilla")
     add("--start", choices=STARTS, default="base", help="what the encoders of compare models begin as")
+    add("--fixed-items", action="store_true", help="models with one vector of an item keep that of their start")
     add("--minutes", type=float, help="shorten the training so that all ends in this time")
     add("--steps", type=int, help="of every compare model, instead of epochs")
     add("--epochs", type=float, default=1)
@@ -83,6 +85,7 @@ def main() -> None:
     add("--encoder-steps", type=int)
     add("--encoder-batch", type=int, default=256)
     add("--encoder-rate", type=float, default=1e-4)
+    add("--encoder-negatives", type=int, default=3, help="hard ones of each query, beside those of its batch")
     add("--cross-base", metavar="MODEL", help="what the cross-encoder begins as (default: the base)")
     add("--cross-epochs", type=float, default=1)
     add("--cross-steps", type=int)
@@ -94,6 +97,7 @@ def main() -> None:
     add("--like", type=Path, metavar="MATRIX.npz", help="passages: a score matrix, whose queries are compared")
     add("--nearest", type=int, default=16_384, help="items that CMC compares for a query of a score matrix")
     add("--largest", type=int, default=16_384, help="candidates whose time is measured")
+    add("--precision", help="of training: bf16 is faster on many new CPUs, too (default: bf16 on a GPU)")
     add("--seed", type=int, default=0)
     train_parser.set_defaults(run=train)
     add = (report_parser := verbs.add_parser("report")).add_argument

@@ -26,6 +26,7 @@ from crosscut.train.splits import read_splits
 
 # What a step of training, or a cross-encoder's, takes of CMC's; only to see what fits into the time.
 COST = {"cmc": 1.0, "bi": 1.0, "poly": 1.0, "mix": 1.1, "sum-of-max": 1.3, "deformer": 2.0, "cross": 1.0}
+SINGLE = ("cmc", "poly", "mix", "bi")  # models with one vector of an item
 AROUND = 15  # seconds of a training beside its steps: to find candidates, evaluate, write, test
 MEASURING = 25  # seconds of any other unit
 
@@ -89,7 +90,7 @@ class Run:
                     self.data,
                     base=args.base,
                     out=out,
-                    negative_count=3,
+                    negative_count=args.encoder_negatives,
                     depth=64,
                     max_length=self.task.max_length,
                     **settings,
@@ -133,7 +134,7 @@ class Run:
         """No evaluation before the end: time is for training."""
         args = self.args
         more = {"eval_every": steps, "dev_queries": args.dev_queries, "window": WINDOW, "seed": args.seed}
-        return {"steps": steps, **more}
+        return {"steps": steps, "precision": args.precision, **more}
 
     # Compare models.
 
@@ -156,6 +157,7 @@ class Run:
         given = {
             "model": variant.kind,
             "model_settings": dict(variant.model),
+            "fixed_items": args.fixed_items and variant.kind in SINGLE,
             "first_stage": self.stage if self.task.has_stage else None,
             "candidates": args.candidates or self.task.candidates,
             "depth": args.depth,

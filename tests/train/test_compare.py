@@ -53,10 +53,12 @@ def first(comparer):
     return np.mean([row.argmax() == place for place, row in enumerate(scores)])
 
 
-@pytest.mark.parametrize("kind", ["cmc", "sum-of-max", "mix"])
-def test_scores_in_training_are_those_of_the_saved_model(kind, beir, base, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "is_fixed"), [("cmc", False), ("cmc", True), ("sum-of-max", False), ("mix", False)]
+)
+def test_scores_in_training_are_those_of_the_saved_model(kind, is_fixed, beir, base, tmp_path):
     """Also for queries with fewer candidates than others, and items that several queries share."""
-    from crosscut.compare.comparer import save
+    from crosscut.compare.comparer import ModelComparer, save
     from crosscut.compare.registry import model_class
     from crosscut.compare.text_encoder import TextEncoder
     from crosscut.train.compare_task import CompareTask
@@ -65,12 +67,17 @@ def test_scores_in_training_are_those_of_the_saved_model(kind, beir, base, tmp_p
     from crosscut.train.vectors import load_base
 
     torch.manual_seed(0)
-    model = model_class(kind)(TextEncoder(load_base(base, (), 7, 0)))
+    encoders = [TextEncoder(load_base(base, (), 7, 0)) for _ in range(1 + is_fixed)]
+    model = model_class(kind)(*encoders)
     for value in model.own_state().values():
         torch.nn.init.normal_(value, std=0.3)
     examples = read_examples(beir, "dev")
     more = {"regularise": "none", "weight": 0.0, "layer_rate": 1.0, "eval_batch": 2}
-    task = CompareTask(model.eval(), None, examples, None, examples, **more)
+    if is_fixed:
+        encoders[1].requires_grad_(False).inner.get_input_embeddings().weight.mul_(1.5)  # queries have learned
+        rows = ModelComparer(model, device="cpu").encode_items(examples.items).rows
+        more["fixed"] = (np.zeros_like(rows), rows)
+    task = CompareTask(model.eval(), None, read_examples(beir, "dev"), None, examples, **more)
     table = [[3, 9, 4, 60, 71], [9, 3, 8, -1, -1], [5, -1, -1, -1, -1]]
     with torch.no_grad():
         made = task.scores([Row(query, np.array(items)) for query, items in enumerate(table)])
@@ -160,6 +167,26 @@ def test_two_encoders_and_settings(beir, base, tmp_path):
     query, item = comparer.encode_queries(TEXTS[:1]).rows, comparer.encode_items(TEXTS[:1]).rows
     assert np.abs(query - item).max() > 0.05  # they began alike, and learned apart
     assert comparer.model.encoder("query").model.max_seq_length == 8
+
+
+def test_items_may_keep_the_vectors_of_the_base(beir, base, tmp_path):
+    """Then an index of these stays as it is, and only queries are read in training."""
+    asked = {"fixed_items": True, "epochs": 5, "precision": "bf16"}  # a CPU takes bf16, too
+    report = train_compare(beir, base=base, out=tmp_path / "out", **asked, **SMALL)
+    losses = [loss for _, loss in report["losses"]]
+    assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:5])
+    plain, comparer = (as_comparer(folder, device="cpu") for folder in (base, tmp_path / "out"))
+    kept, made = plain.encode_items(TEXTS).rows, comparer.encode_items(TEXTS).rows.astype(np.float32)
+    made /= np.linalg.norm(made, axis=1, keepdims=True)
+    np.testing.assert_allclose(kept, made, atol=2e-3)
+    assert np.abs(plain.encode_queries(TEXTS).rows - comparer.encode_queries(TEXTS).rows).max() > 0.05
+
+
+@pytest.mark.parametrize("kind", ["sum-of-max", "deformer"])
+def test_only_a_single_vector_can_stay(kind, beir, base, tmp_path):
+    with pytest.raises(CrosscutError, match=f"one vector of an item, which {kind} does not"):
+        train_compare(beir, base=base, out=tmp_path / "out", model=kind, fixed_items=True, steps=1, **SMALL)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_own_layers_learn_at_their_own_rate(beir, base, tmp_path, monkeypatch):

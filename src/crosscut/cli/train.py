@@ -40,7 +40,7 @@ HELP = {
     "weight_decay": "of AdamW",
     "seed": "of everything that is drawn",
     "eval_every": "steps between evaluations, each with a checkpoint (default: five evaluations in an epoch)",
-    "precision": "auto, bf16 or fp32; auto is bf16 on a GPU that has it",
+    "precision": "auto, bf16 or fp32; auto is bf16 on a GPU that has it; many new CPUs are faster with bf16, too",
     "device": "cpu, to leave a GPU alone",
     "compile": "run the model through torch.compile",
     "freeze_words": "leave the vectors of words as they are",

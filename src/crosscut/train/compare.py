@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from crosscut.train.mining import mine, vector_finder
 from crosscut.train.settings import Settings
 from crosscut.train.splits import read_splits
 
+if TYPE_CHECKING:
+    from crosscut.compare.model import CompareModel
+
 REGULARISE = ("paper", "reverse", "none")
 NEGATIVES = ("first-stage", "random")
 LAYER_RATE = 10  # times the learning rate of the encoder: what begins with zeros has a longer way
@@ -34,6 +37,7 @@ def train_compare(
     model: str = "cmc",
     model_settings: Mapping[str, Any] | None = None,
     two_encoders: bool = False,
+    fixed_items: bool = False,
     first_stage: str | Path | Encoder | None = None,
     negatives: str = "first-stage",
     candidates: int = 64,
@@ -53,7 +57,8 @@ def train_compare(
 
     model: cmc, poly, sum-of-max, deformer, mix or bi. model_settings: its own, such as {"layers": 2, "skip":
     "mean"}; see the classes in `crosscut.compare`. two_encoders: one for queries and one for items, which begin
-    alike.
+    alike. fixed_items: items keep the vectors of the base; an encoder of queries and the model's layers learn.
+    That takes a fraction of the time, as only queries are read, and is for models with one vector of an item.
 
     Each query has `candidates` (the paper's K): one item that answers it, and others among the first `depth` of
     the `first_stage` (an encoder; default: the base). Of these the share `top_share` are always its first; the
@@ -96,7 +101,8 @@ def train_compare(
     record = {
         "model": model,
         "model_settings": own,
-        "two_encoders": two_encoders,
+        "two_encoders": two_encoders or fixed_items,
+        "fixed_items": fixed_items,
         "data": str(data),
         "examples": train.digest(),
         "base": str(base),
@@ -115,15 +121,24 @@ def train_compare(
     }
 
     def make(work: Path, arguments: Any) -> compare_task.CompareTask:
-        encoders = [
-            TextEncoder(vectors.load_base(base, train.markers, max_length, chosen.seed))
-            for _ in range(1 + two_encoders)
-        ]
-        built = kind(*encoders, **own)
+        def fresh(encoders: int) -> CompareModel:
+            loaded = (vectors.load_base(base, train.markers, max_length, chosen.seed) for _ in range(encoders))
+            return kind(*map(TextEncoder, loaded), **own)
+
+        built = fresh(1 + record["two_encoders"])
+        if fixed_items and built.per_item != 1:
+            raise CrosscutError(
+                f"fixed_items is for models that keep one vector of an item, which {model} does not"
+            )
         with arguments.main_process_first(local=False):
             rows, dev_rows = _candidates(stage, train, dev, work, record, chosen)
+            fixed = _fixed(fresh(1), train, dev, work, chosen) if fixed_items else None
         more: dict[str, Any] = {"regularise": regularise, "weight": regularise_weight, "layer_rate": layer_rate}
-        more |= {"eval_batch": chosen.batch_size, "progress": progress and arguments.process_index == 0}
+        more |= {
+            "eval_batch": chosen.batch_size,
+            "fixed": fixed,
+            "progress": progress and arguments.process_index == 0,
+        }
         return compare_task.CompareTask(built, rows, train, dev_rows, dev, **more)
 
     order = trainer.Order(Path(out), "compare", record, chosen, len(train), licence, overwrite, progress)
@@ -165,6 +180,20 @@ def _vectors(stage: Encoder, examples: Examples, path: Path, scale: float, items
     if items is None:
         items = folder.kept(path.with_name(f"{path.name}-items.npy"), lambda: stage.encode(examples.items, "item"))
     return FirstStage(queries, items, scale)
+
+
+def _fixed(
+    model: CompareModel, train: Examples, dev: Examples, work: Path, settings: Settings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of the items to train on and to evaluate on, as an index will hold them."""
+    from crosscut.compare.comparer import ModelComparer
+
+    comparer = ModelComparer(model, device=settings.own_device)
+    made = folder.kept(work / f"{folder.CANDIDATES}fixed.npy", lambda: comparer.encode_items(train.items).rows)
+    if dev.items == train.items:
+        return made, made
+    path = work / f"{folder.CANDIDATES}fixed-dev.npy"
+    return made, folder.kept(path, lambda: comparer.encode_items(dev.items).rows)
 
 
 def _check_share(**shares: float) -> None:

@@ -24,24 +24,31 @@ from crosscut.train.trainer import Rows, Spread, Task
 
 
 class Compared(torch.nn.Module):
-    """Scores of the candidates of some queries. An item that several queries have is encoded once."""
+    """Scores of the candidates of some queries. An item that several queries have is encoded once.
 
-    def __init__(self, model: CompareModel, tokens: TokenRows) -> None:
+    fixed: the one vector of every item, where it stays as it is (items, d).
+    """
+
+    def __init__(self, model: CompareModel, tokens: TokenRows, fixed: torch.Tensor | None = None) -> None:
         super().__init__()
         self.model, self.tokens = model, tokens
+        self.register_buffer("fixed", fixed, persistent=False)
 
     def forward(
         self, queries: Batch, items: Batch, places: torch.Tensor, there: torch.Tensor | None = None
     ) -> torch.Tensor:
         """`places` (queries, candidates): which of the items; `there`: False where a query has no more."""
         query_rows, query_there = self.encode("query", **queries)
-        rows, rows_there = self.encode("item", **items)
+        rows, rows_there = self.encode("item", **items) if self.fixed is None else (self._fixed(**items), None)
         if rows_there is not None:
             rows_there = rows_there[places]
             rows_there = rows_there if there is None else rows_there & there[..., None]
         elif there is not None:
             rows_there = there[..., None].expand(-1, -1, rows.shape[1])
         return self.model.compare(query_rows, query_there, rows[places], rows_there)
+
+    def _fixed(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.fixed[numbers][:, None].float()
 
     def encode(
         self, role: Role, parts: torch.Tensor, order: torch.Tensor, chunks: list[tuple[int, int, int, bool]]
@@ -66,7 +73,8 @@ class CompareTask(Task):
 
     regularise: "paper" is KL(p‖r), where p is the softmax of the model's scores and r that of the first stage's;
     "reverse" is KL(r‖p), and "none" leaves the cross-entropy alone. weight: λ2. dev_rows: the candidates of
-    the queries to evaluate on. layer_rate: learning rate of the model's own layers.
+    the queries to evaluate on. layer_rate: learning rate of the model's own layers. fixed: vectors of the items
+    to train on and to evaluate on, if they stay as they are.
     """
 
     best = "mrr"
@@ -83,6 +91,7 @@ class CompareTask(Task):
         weight: float,
         layer_rate: float,
         eval_batch: int,
+        fixed: tuple[np.ndarray, np.ndarray] | None = None,
         progress: bool = False,
     ) -> None:
         self.rows, self.train, self.dev_rows, self.dev = rows, train, dev_rows, dev
@@ -91,14 +100,24 @@ class CompareTask(Task):
         encoder = model.encoder("item")
         store = TokenStore(WholeTexts(encoder.model.tokenizer, encoder.model.max_seq_length))
         self._tokens = TokenRows(store, [([], []), ([], [])], [0], pad=encoder.pad)
-        self.module = Compared(model, self._tokens)
+        self.module = Compared(
+            model, self._tokens, None if fixed is None else torch.as_tensor(np.concatenate(fixed))
+        )
+        self._is_fixed = fixed is not None
+        if fixed is not None:
+            encoder.requires_grad_(False)
         texts = [("query", train.queries), ("item", train.items), ("query", dev.queries), ("item", dev.items)]
+        texts = [(role, some if fixed is None or role == "query" else []) for role, some in texts]
         prompted = ([encoder.prompts[role] + text for text in some] for role, some in texts)
-        numbers = self._tokens.add(*prompted, progress=progress)
+        numbers = list(self._tokens.add(*prompted, progress=progress))
+        if fixed is not None:
+            numbers[1], numbers[3] = np.split(np.arange(sum(map(len, fixed))), [len(fixed[0])])
         self._known = {id(train): numbers[:2], id(dev): numbers[2:]}
 
     def inners(self) -> list[Any]:
-        return [encoder.inner for encoder in self._model.encoders.values()]
+        """Those that learn."""
+        roles = ["query"] if self._is_fixed else list(self._model.encoders)
+        return [self._model.encoders[role].inner for role in roles]
 
     def learning_rates(self) -> Iterable[tuple[float, list[torch.nn.Parameter]]]:
         own = [value for name, value in self._model.named_parameters() if not name.startswith("encoders.")]
@@ -119,7 +138,7 @@ class CompareTask(Task):
         places[there] = found.ravel()
         made: Batch = {
             "queries": self._texts(queries[[row.query for row in rows]]),
-            "items": self._texts(items[chosen]),
+            "items": {"numbers": torch.as_tensor(items[chosen])} if self._is_fixed else self._texts(items[chosen]),
             "places": torch.as_tensor(places),
         }
         return made if there.all() else made | {"there": torch.as_tensor(there)}

@@ -25,8 +25,9 @@ class Settings:
     each with its candidates, `accumulate` times. The learning rate rises for the share `warmup` of the steps and
     then falls to 0. The model is evaluated, and a checkpoint written, every `eval_every` steps (default: five
     times in an epoch); the best one becomes the result. `precision` is bf16, fp32, or auto: bf16 on a GPU that
-    has it. `device` is "cpu" to leave a GPU alone. `compile` runs the model through torch.compile. With
-    `freeze_words` the vectors of words, the table that the model begins with, stay as they are.
+    has it; a CPU takes it if asked, which is faster where it computes with bf16 itself (AVX-512 BF16, AMX).
+    `device` is "cpu" to leave a GPU alone. `compile` runs the model through torch.compile. With `freeze_words` the
+    vectors of words, the table that the model begins with, stay as they are.
 
     The queries are those of `split`. Evaluated are at most `dev_queries` of the split `dev` (default: one that is
     called dev, valid, validation or val; where there is none, a tenth of the training queries is set apart).

@@ -168,10 +168,8 @@ def training_arguments(order: Order, task: type[Task]) -> TrainingArguments:
     use_cpu = settings.device == "cpu" or not torch.cuda.is_available()
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise CrosscutError("there is no GPU that torch can use: leave device out, or set it to cpu")
-    if settings.precision == "bf16" and use_cpu:
-        raise CrosscutError("precision bf16 is for GPUs: use fp32, or leave it out")
-    bf16 = not use_cpu and settings.precision != "fp32"
-    if bf16 and not torch.cuda.is_bf16_supported():
+    bf16 = settings.precision == "bf16" or (settings.precision == "auto" and not use_cpu)
+    if bf16 and not use_cpu and not torch.cuda.is_bf16_supported():
         if settings.precision == "bf16":
             raise CrosscutError("this GPU does not know bf16: use precision fp32, or leave it out")
         bf16 = False
