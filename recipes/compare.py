@@ -46,6 +46,7 @@ SAME = (
     "candidates",
     "depth",
     "fixed_items",
+    "tested",
 )  # for all units of a run
 INITIAL = ("cmc", "poly", "bi")  # models whose start is varied
 MEASURES = ("encoder", "first", "cross", "final", "time", "curve", "curve-cpu", "join")
@@ -92,6 +93,7 @@ def main() -> None:
     add("--cross-rate", type=float, default=5e-5)
     add("--negative-count", type=int, default=15, help="of the cross-encoder")
     add("--dev-queries", type=int, default=500, help="to evaluate on, once, at the end of a training")
+    add("--tested", type=int, metavar="N", help="test on at most so many queries, of a world if there are several")
     add("--anchors", type=int, default=200, help="linking: anchor queries of each score matrix")
     add("--test", type=int, default=100, help="linking: its other queries")
     add("--like", type=Path, metavar="MATRIX.npz", help="passages: a score matrix, whose queries are compared")

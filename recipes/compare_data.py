@@ -133,6 +133,11 @@ class Part:
             row[: len(kinds)] = kinds
         return table
 
+    def drawn(self, most: int, seed: int) -> Part:
+        """At most so many of the queries, by chance."""
+        order = np.random.default_rng(seed).permutation(len(self.examples))
+        return Part(self.name, self.examples.take(np.sort(order[:most]).tolist()))
+
     def right(self, items: np.ndarray) -> np.ndarray:
         """Whether each of some items (queries x items, -1 for none) answers the query, or has the text of one."""
         kinds = np.append(self.examples.kinds, -2)[items]

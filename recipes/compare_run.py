@@ -64,7 +64,9 @@ class Run:
 
     @cached_property
     def parts(self) -> list[Part]:
-        return read_parts(self.args.task, self.data)
+        """What is tested on."""
+        whole = read_parts(self.args.task, self.data)
+        return [part.drawn(self.args.tested, self.args.seed) for part in whole] if self.args.tested else whole
 
     @cached_property
     def queries(self) -> int:

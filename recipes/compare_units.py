@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from compare_data import CALLS, SOURCES, VARIANTS, Part, gold_ranks
+from compare_data import CALLS, SOURCES, VARIANTS, Part, gold_ranks, read_parts
 from compare_run import Run
 from compare_scoring import Compared
 from entity_linking import anchor_count, drawn
@@ -111,7 +111,7 @@ def _scores(scorer: Any, part: Part, lists: dict[str, np.ndarray]) -> dict[str, 
 def join(run: Run) -> None:
     """CMC's scores of the queries of score matrices, for the searches of the report."""
     comparer = as_comparer(str(run.model("cmc")))
-    for part in run.parts:
+    for part in read_parts(run.args.task, run.data):
         ids, texts, anchors = rows_of(run, part)
         items = part.examples.items
         compared = Compared.of(comparer, texts, items)
