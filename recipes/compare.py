@@ -72,7 +72,7 @@ def main() -> None:
     add("--cross-encoder", metavar="MODEL", help="a cross-encoder of this domain (default: it is trained)")
     add("--vanilla", metavar="MODEL", help="a plain encoder, to begin with in units such as cmc-from-vanilla")
     add("--start", choices=STARTS, default="base", help="what the encoders of compare models begin as")
-    add("--fixed-items", action="store_true", help="models with one vector of an item keep that of their start")
+    add("--fixed-items", action="store_true", help="what is kept of items stays as the start makes it")
     add("--minutes", type=float, help="shorten the training so that all ends in this time")
     add("--steps", type=int, help="of every compare model, instead of epochs")
     add("--epochs", type=float, default=1)

@@ -26,7 +26,6 @@ from crosscut.train.splits import read_splits
 
 # What a step of training, or a cross-encoder's, takes of CMC's; only to see what fits into the time.
 COST = {"cmc": 1.0, "bi": 1.0, "poly": 1.0, "mix": 1.1, "sum-of-max": 1.3, "deformer": 2.0, "cross": 1.0}
-SINGLE = ("cmc", "poly", "mix", "bi")  # models with one vector of an item
 AROUND = 15  # seconds of a training beside its steps: to find candidates, evaluate, write, test
 MEASURING = 25  # seconds of any other unit
 
@@ -159,11 +158,13 @@ class Run:
         given = {
             "model": variant.kind,
             "model_settings": dict(variant.model),
-            "fixed_items": args.fixed_items and variant.kind in SINGLE,
+            "fixed_items": args.fixed_items,
             "first_stage": self.stage if self.task.has_stage else None,
             "candidates": args.candidates or self.task.candidates,
             "depth": args.depth,
-            "max_length": self.task.max_length,
+            "max_length": None
+            if args.fixed_items
+            else self.task.max_length,  # items stay as their encoder reads them
             "batch_size": self.batch_size,
             "learning_rate": args.learning_rate,
             "layer_rate": args.layer_rate,

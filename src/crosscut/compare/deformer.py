@@ -48,6 +48,11 @@ class DeFormer(CompareModel):
     def width(self) -> int:
         return self.encoder("item").token_width
 
+    def fix_items(self) -> None:
+        inner = self.encoder("item").inner
+        for part in (inner.embeddings, inner.encoder.layer[: self.lower]):  # the others read both texts
+            part.requires_grad_(False)
+
     def states(self, role: Role, given: dict[str, torch.Tensor]) -> States:
         inner, mask = self.encoder(role).inner, given.get("attention_mask")
         there = None if mask is None else mask.bool()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from crosscut.compare.layers import Layer
-from crosscut.compare.model import CompareModel, Rows, check_token_width, products, to_length
+from crosscut.compare.model import CompareModel, Rows, check_token_width, products, refuse_fixed, to_length
 from crosscut.compare.poly import Codes
 from crosscut.compare.text_encoder import States, TextEncoder
 from crosscut.encoders.base import Role
@@ -50,6 +50,11 @@ class MixEncoder(CompareModel):
         self.per_item = contexts
         self.codes = Codes(contexts - 1, self.width) if contexts > 1 else None
         self.layers = torch.nn.ModuleList(Layer(self.width, encoder.heads, encoder.dropout) for _ in range(upper))
+
+    def fix_items(self) -> None:
+        if self.codes is not None:
+            refuse_fixed(self.kind, "contexts above 1")
+        super().fix_items()
 
     def rows(self, role: Role, states: States) -> Rows:
         rows, _ = self.pooled_rows(role, states)

@@ -75,6 +75,10 @@ class CompareModel(torch.nn.Module):
         without rows gets any number, and changes no other score.
         """
 
+    def fix_items(self) -> None:
+        """Freeze whatever makes an item's rows, so that they stay as they are while the rest learns."""
+        self.encoder("item").requires_grad_(False)
+
     def own_state(self) -> dict[str, torch.Tensor]:
         """The weights beside those of the encoders."""
         return {name: value for name, value in self.state_dict().items() if not name.startswith("encoders.")}
@@ -106,6 +110,10 @@ def products(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """
     with torch.autocast(rows.device.type, enabled=False):
         return rows.float() @ others.float().transpose(-1, -2)
+
+
+def refuse_fixed(kind: str, what: str) -> None:
+    raise CrosscutError(f"fixed_items does not go with {what}: {kind} would have to learn rows of items for that")
 
 
 def check_settings(model: type[CompareModel], settings: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from crosscut.compare.model import CompareModel, Rows
+from crosscut.compare.model import CompareModel, Rows, refuse_fixed
 from crosscut.compare.text_encoder import States, TextEncoder
 from crosscut.encoders.base import Role
 from crosscut.scorers.tokens import check_limits
@@ -32,6 +32,11 @@ class SumOfMax(CompareModel):
     @property
     def width(self) -> int:
         return self.settings.get("dim") or self.encoder("item").token_width
+
+    def fix_items(self) -> None:
+        if self.down is not None:
+            refuse_fixed(self.kind, "dim")
+        super().fix_items()
 
     def rows(self, role: Role, states: States) -> Rows:
         rows = states.last if self.down is None else self.down(states.last)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crosscut.compare.base import ItemVectors
 from crosscut.compare.registry import model_class
 from crosscut.encoders import Encoder, as_encoder
 from crosscut.errors import CrosscutError
@@ -57,8 +59,8 @@ def train_compare(
 
     model: cmc, poly, sum-of-max, deformer, mix or bi. model_settings: its own, such as {"layers": 2, "skip":
     "mean"}; see the classes in `crosscut.compare`. two_encoders: one for queries and one for items, which begin
-    alike. fixed_items: items keep the vectors of the base; an encoder of queries and the model's layers learn.
-    That takes a fraction of the time, as only queries are read, and is for models with one vector of an item.
+    alike. fixed_items: what is kept of items stays as the base makes it; an encoder of queries and the model's
+    layers learn. That takes a fraction of the time, as only queries are read.
 
     Each query has `candidates` (the paper's K): one item that answers it, and others among the first `depth` of
     the `first_stage` (an encoder; default: the base). Of these the share `top_share` are always its first; the
@@ -126,13 +128,14 @@ def train_compare(
             return kind(*map(TextEncoder, loaded), **own)
 
         built = fresh(1 + record["two_encoders"])
-        if fixed_items and built.per_item != 1:
-            raise CrosscutError(
-                f"fixed_items is for models that keep one vector of an item, which {model} does not"
-            )
+        if fixed_items:
+            built.fix_items()  # or say that this model cannot
         with arguments.main_process_first(local=False):
             rows, dev_rows = _candidates(stage, train, dev, work, record, chosen)
-            fixed = _fixed(fresh(1), train, dev, work, chosen) if fixed_items else None
+            own_length = max_length is None
+            fixed = (
+                _fixed(fresh(1), stage if own_length else None, train, dev, work, chosen) if fixed_items else None
+            )
         more: dict[str, Any] = {"regularise": regularise, "weight": regularise_weight, "layer_rate": layer_rate}
         more |= {
             "eval_batch": chosen.batch_size,
@@ -177,23 +180,39 @@ def _vectors(stage: Encoder, examples: Examples, path: Path, scale: float, items
     queries = folder.kept(
         path.with_name(f"{path.name}-queries.npy"), lambda: stage.encode(examples.queries, "query")
     )
-    if items is None:
-        items = folder.kept(path.with_name(f"{path.name}-items.npy"), lambda: stage.encode(examples.items, "item"))
-    return FirstStage(queries, items, scale)
+    return FirstStage(queries, _item_vectors(stage, examples, path) if items is None else items, scale)
+
+
+def _item_vectors(stage: Encoder, examples: Examples, path: Path) -> np.ndarray:
+    return folder.kept(path.with_name(f"{path.name}-items.npy"), lambda: stage.encode(examples.items, "item"))
 
 
 def _fixed(
-    model: CompareModel, train: Examples, dev: Examples, work: Path, settings: Settings
-) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of the items to train on and to evaluate on, as an index will hold them."""
-    from crosscut.compare.comparer import ModelComparer
+    model: CompareModel, stage: Encoder | None, train: Examples, dev: Examples, work: Path, settings: Settings
+) -> tuple[ItemVectors, ItemVectors]:
+    """Rows of the items to train on and to evaluate on, as an index will hold them.
 
+    One vector of an item by the very encoder of the first stage is there already: its length does not matter.
+    """
+    from crosscut.compare.comparer import ModelComparer
+    from crosscut.scorers.model_files import state_digest
+
+    own = state_digest(model.encoder("item").model)
+    known = stage if stage is not None and model.per_item == 1 and stage.digest() == own else None
     comparer = ModelComparer(model, device=settings.own_device)
-    made = folder.kept(work / f"{folder.CANDIDATES}fixed.npy", lambda: comparer.encode_items(train.items).rows)
-    if dev.items == train.items:
-        return made, made
-    path = work / f"{folder.CANDIDATES}fixed-dev.npy"
-    return made, folder.kept(path, lambda: comparer.encode_items(dev.items).rows)
+
+    def rows(examples: Examples, name: str) -> ItemVectors:
+        path = work / f"{folder.CANDIDATES}{name}"
+        if known is not None:
+            return ItemVectors.single(_item_vectors(known, examples, path).astype(np.float16))
+        made = cache(lambda: comparer.encode_items(examples.items))
+        return ItemVectors(
+            folder.kept(path.with_name(f"{path.name}-rows.npy"), lambda: made().rows),
+            folder.kept(path.with_name(f"{path.name}-starts.npy"), lambda: made().starts),
+        )
+
+    made = rows(train, "train")
+    return made, made if dev.items == train.items else rows(dev, "dev")
 
 
 def _check_share(**shares: float) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from crosscut.compare.base import ItemVectors
 from crosscut.compare.comparer import save
 from crosscut.compare.model import CompareModel
 from crosscut.compare.model import Rows as TextRows
@@ -26,20 +27,22 @@ from crosscut.train.trainer import Rows, Spread, Task
 class Compared(torch.nn.Module):
     """Scores of the candidates of some queries. An item that several queries have is encoded once.
 
-    fixed: the one vector of every item, where it stays as it is (items, d).
+    fixed: the rows of all items, where they stay as they are.
     """
 
-    def __init__(self, model: CompareModel, tokens: TokenRows, fixed: torch.Tensor | None = None) -> None:
+    def __init__(self, model: CompareModel, tokens: TokenRows, fixed: ItemVectors | None = None) -> None:
         super().__init__()
         self.model, self.tokens = model, tokens
-        self.register_buffer("fixed", fixed, persistent=False)
+        for name in ("rows", "starts"):
+            made = None if fixed is None else torch.as_tensor(getattr(fixed, name))
+            self.register_buffer(f"fixed_{name}", made, persistent=False)
 
     def forward(
         self, queries: Batch, items: Batch, places: torch.Tensor, there: torch.Tensor | None = None
     ) -> torch.Tensor:
         """`places` (queries, candidates): which of the items; `there`: False where a query has no more."""
         query_rows, query_there = self.encode("query", **queries)
-        rows, rows_there = self.encode("item", **items) if self.fixed is None else (self._fixed(**items), None)
+        rows, rows_there = self.encode("item", **items) if self.fixed_rows is None else self._fixed(**items)
         if rows_there is not None:
             rows_there = rows_there[places]
             rows_there = rows_there if there is None else rows_there & there[..., None]
@@ -47,8 +50,12 @@ class Compared(torch.nn.Module):
             rows_there = there[..., None].expand(-1, -1, rows.shape[1])
         return self.model.compare(query_rows, query_there, rows[places], rows_there)
 
-    def _fixed(self, numbers: torch.Tensor) -> torch.Tensor:
-        return self.fixed[numbers][:, None].float()
+    def _fixed(self, numbers: torch.Tensor, longest: int) -> TextRows:
+        """Rows of items by number, of which the one with most has `longest`."""
+        places = self.fixed_starts[numbers][:, None] + torch.arange(longest, device=numbers.device)
+        there = places < self.fixed_starts[numbers + 1][:, None]
+        rows = self.fixed_rows[places.clamp(max=len(self.fixed_rows) - 1)].float()
+        return rows, None if longest == 1 else there
 
     def encode(
         self, role: Role, parts: torch.Tensor, order: torch.Tensor, chunks: list[tuple[int, int, int, bool]]
@@ -73,8 +80,8 @@ class CompareTask(Task):
 
     regularise: "paper" is KL(p‖r), where p is the softmax of the model's scores and r that of the first stage's;
     "reverse" is KL(r‖p), and "none" leaves the cross-entropy alone. weight: λ2. dev_rows: the candidates of
-    the queries to evaluate on. layer_rate: learning rate of the model's own layers. fixed: vectors of the items
-    to train on and to evaluate on, if they stay as they are.
+    the queries to evaluate on. layer_rate: learning rate of the model's own layers. fixed: rows of the items to
+    train on and to evaluate on, if they stay as they are.
     """
 
     best = "mrr"
@@ -91,7 +98,7 @@ class CompareTask(Task):
         weight: float,
         layer_rate: float,
         eval_batch: int,
-        fixed: tuple[np.ndarray, np.ndarray] | None = None,
+        fixed: tuple[ItemVectors, ItemVectors] | None = None,
         progress: bool = False,
     ) -> None:
         self.rows, self.train, self.dev_rows, self.dev = rows, train, dev_rows, dev
@@ -100,12 +107,10 @@ class CompareTask(Task):
         encoder = model.encoder("item")
         store = TokenStore(WholeTexts(encoder.model.tokenizer, encoder.model.max_seq_length))
         self._tokens = TokenRows(store, [([], []), ([], [])], [0], pad=encoder.pad)
-        self.module = Compared(
-            model, self._tokens, None if fixed is None else torch.as_tensor(np.concatenate(fixed))
-        )
-        self._is_fixed = fixed is not None
+        self._fixed = None if fixed is None else ItemVectors.concatenate(fixed)
+        self.module = Compared(model, self._tokens, self._fixed)
         if fixed is not None:
-            encoder.requires_grad_(False)
+            model.fix_items()
         texts = [("query", train.queries), ("item", train.items), ("query", dev.queries), ("item", dev.items)]
         texts = [(role, some if fixed is None or role == "query" else []) for role, some in texts]
         prompted = ([encoder.prompts[role] + text for text in some] for role, some in texts)
@@ -116,8 +121,8 @@ class CompareTask(Task):
 
     def inners(self) -> list[Any]:
         """Those that learn."""
-        roles = ["query"] if self._is_fixed else list(self._model.encoders)
-        return [self._model.encoders[role].inner for role in roles]
+        inners = [encoder.inner for encoder in self._model.encoders.values()]
+        return [inner for inner in inners if any(weight.requires_grad for weight in inner.parameters())]
 
     def learning_rates(self) -> Iterable[tuple[float, list[torch.nn.Parameter]]]:
         own = [value for name, value in self._model.named_parameters() if not name.startswith("encoders.")]
@@ -138,13 +143,17 @@ class CompareTask(Task):
         places[there] = found.ravel()
         made: Batch = {
             "queries": self._texts(queries[[row.query for row in rows]]),
-            "items": {"numbers": torch.as_tensor(items[chosen])} if self._is_fixed else self._texts(items[chosen]),
+            "items": self._texts(items[chosen]) if self._fixed is None else self._rows(items[chosen]),
             "places": torch.as_tensor(places),
         }
         return made if there.all() else made | {"there": torch.as_tensor(there)}
 
     def _texts(self, numbers: np.ndarray) -> Batch:
         return self._tokens.inputs([(numbers, self._tokens.sizes(numbers))], device_of(self.module))
+
+    def _rows(self, numbers: np.ndarray) -> Batch:
+        assert self._fixed is not None
+        return {"numbers": torch.as_tensor(numbers), "longest": int(self._fixed.counts[numbers].max())}
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         there = batch["inputs"].get("there")
