@@ -22,7 +22,7 @@ MANY = (64, 128, 256, 512, 1024)  # candidates that CMC compares, to see what mo
 WIDE = 512  # candidates of an intermediate stage
 SOURCES = (64, 256, 512)  # candidates of CMC before the cross-encoder
 CALLS = (8, 16, 64)  # of the cross-encoder
-CHUNK = 1024  # candidates that are compared with each other, where time is measured in this way, too
+CHUNK = 256  # candidates that are compared with each other, where CMC is measured in this way, too
 LINES = {  # whose time is measured
     "query": "the query's encoding alone",
     "cmc": "CMC",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compare_data import ABLATIONS, CALLS, LINES, MANY, NAMES, RERANKED, SOURCES, STARTS, WIDE
+from compare_data import ABLATIONS, CALLS, CHUNK, DEPTH, LINES, MANY, NAMES, RERANKED, SOURCES, STARTS, WIDE
 from compare_results import FIRST, Results, found_only, mean, recall, reciprocal
 from reporting import difference, figure, interval, percent, save_figure, table, write_tables
 
@@ -105,7 +105,8 @@ def _minus(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.
 def candidates_table(run: Results) -> str:
     """CMC over fewer or more candidates (Table 8)."""
     rows = []
-    for name, label, count in [(FIRST, "bi-encoder", WIDE), *(("cmc", f"CMC over {n:,}", n) for n in MANY)]:
+    lines = [(FIRST, "bi-encoder", WIDE), *(("cmc", f"CMC over {n:,}", n) for n in MANY)]
+    for name, label, count in [*lines, ("cmc-chunked", f"CMC over {DEPTH:,}, in chunks of {CHUNK}", DEPTH)]:
         if (ranks := run.ranks(name, count)) is not None:
             rows.append([label, *(percent(mean(recall(ranks, k))) for k in KS)])
     return table(["", *(f"R@{k}" for k in KS)], rows)

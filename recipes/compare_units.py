@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from compare_data import CALLS, SOURCES, VARIANTS, Part, gold_ranks, read_parts
+from compare_data import CALLS, CHUNK, DEPTH, SOURCES, VARIANTS, Part, gold_ranks, read_parts
 from compare_run import Run
 from compare_scoring import Compared
 from entity_linking import anchor_count, drawn
@@ -50,7 +50,7 @@ def variant(run: Run, name: str) -> None:
     """Train a compare model; where it ranks what is right, among more or fewer candidates."""
     comparer, counts = as_comparer(str(run.model(name))), VARIANTS[name].counts
     counts = counts if run.task.has_stage else (run.task.reranked,)
-    ranks, kept, bytes = {}, {}, []
+    ranks, kept, chunked, bytes = {}, {}, {}, []
     for part in run.parts:
         compared = Compared.of(comparer, part.examples.queries, part.examples.items)
         bytes.append(compared.bytes)
@@ -63,8 +63,14 @@ def variant(run: Run, name: str) -> None:
             if name == "cmc" and count in SOURCES and run.task.has_stage:
                 best = top(scores, max(CALLS))
                 kept[f"{part.name}/{count}"] = np.take_along_axis(few, best, axis=1)
+        if name == "cmc" and run.task.has_stage:
+            parts = (
+                compared.scores(candidates[:, at : at + CHUNK]) for at in range(0, candidates.shape[1], CHUNK)
+            )
+            chunked[f"{part.name}/{DEPTH}"] = gold_ranks(np.concatenate(list(parts), axis=1), right)
     if kept:
         save(run.out / "kept.npz", **kept)
+        save(run.results / "cmc-chunked.npz", **chunked)
     note(run.results / "bytes.json", **{name: float(np.mean(bytes))})
     save(run.results / f"{name}.npz", **ranks)
     figures = {key: round(float(((values > 0) & (values <= 1)).mean()), 4) for key, values in ranks.items()}
