@@ -16,13 +16,14 @@ from reporting import difference, figure, interval, percent, save_figure, table,
 KS = (1, 4, 8, 16, 32, 64)
 STAGES = {
     FIRST: "bi-encoder",
+    "bi": "+ bi-encoder, trained like CMC",
     "poly": "+ Poly-encoder",
     "mix": "+ MixEncoder",
     "sum-of-max": "+ Sum-of-max",
     "cmc": "+ CMC",
 }
-RERANKERS = {"cross": "cross-encoder", "deformer": "DeFormer", "sum-of-max": "Sum-of-max", "bi": "bi-encoder"}
-RERANKERS |= {name: NAMES[name] for name in ("poly", "mix", "cmc")}
+RERANKERS = {name: NAMES[name] for name in ("deformer", "sum-of-max", "poly", "mix", "cmc")}
+RERANKERS = {"cross": "cross-encoder", FIRST: "bi-encoder", "bi": "bi-encoder, trained like CMC"} | RERANKERS
 BASELINE = f"dense:{RERANKED} > cross:{RERANKED}"
 
 
@@ -161,8 +162,7 @@ def rerankers_table(runs: dict[str, Results]) -> str:
     for name, label in RERANKERS.items():
         cells, known = [], False
         for task, run in runs.items():
-            # The bi-encoder is the first stage itself, where there is one.
-            ranks = run.ranks(FIRST if name == "bi" and run.has(FIRST) else name, run.reranked)
+            ranks = run.ranks(name, run.reranked)
             known = known or ranks is not None
             if ranks is None:
                 cells += ["–", "–"]
@@ -190,11 +190,10 @@ def _costs(run: Results | None, name: str) -> list[str]:
     if run is None:
         return ["–", "–"]
     base = run.pipelines.get(f"dense:{RERANKED}")
-    pipeline = {"cross": BASELINE, "bi": f"dense:{RERANKED}"}.get(name, f"dense:{RERANKED} > {name}:{RERANKED}")
-    time, one, size = run.pipelines.get(pipeline), run.bytes.get("cmc"), run.bytes.get(name)
-    memory = (
-        "–" if name == "cross" or not one else "1.0 ×" if name == "bi" else f"{size / one:.1f} ×" if size else "–"
-    )
+    pipeline = {"cross": BASELINE, FIRST: f"dense:{RERANKED}"}.get(name, f"dense:{RERANKED} > {name}:{RERANKED}")
+    time, one = run.pipelines.get(pipeline), run.bytes.get("cmc")
+    size = one if name == FIRST else run.bytes.get(name)
+    memory = f"{size / one:.1f} ×" if size and one else "–"
     return [f"{time / base:.2f} ×" if time and base else "–", memory]
 
 

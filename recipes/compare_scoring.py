@@ -17,26 +17,29 @@ ROOM = {"cuda": 1 << 28, "cpu": 1 << 23}  # numbers of the candidates' rows in a
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of texts (texts, rows, d) where the model runs, and where there is one (None: everywhere)."""
+    """Rows of texts (rows, d) where the model runs, as they are kept; text n has those from starts[n] on."""
 
     rows: torch.Tensor
-    there: torch.Tensor | None
+    starts: torch.Tensor
+    dtype: torch.dtype
 
     @classmethod
     def of(cls, comparer: Any, vectors: ItemVectors) -> Table:
-        kind = next(comparer.model.parameters()).dtype
-        flat = torch.as_tensor(np.ascontiguousarray(vectors.rows)).to(comparer.device, kind)
-        counts = vectors.counts
-        longest = max(1, int(counts.max(initial=0)))
-        if (counts == longest).all():
-            return cls(flat.reshape(len(vectors), longest, -1), None)
-        there = torch.as_tensor(np.arange(longest) < counts[:, None]).to(comparer.device)
-        rows = flat.new_zeros(len(vectors), longest, flat.shape[1])
-        rows[there] = flat
-        return cls(rows, there)
+        rows = torch.as_tensor(np.ascontiguousarray(vectors.rows)).to(comparer.device)
+        starts = torch.as_tensor(vectors.starts).to(comparer.device)
+        return cls(rows, starts, next(comparer.model.parameters()).dtype)
 
-    def __getitem__(self, places: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return self.rows[places], None if self.there is None else self.there[places]
+    def __getitem__(self, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Filled up to the longest of these texts, and where there is a row (None: everywhere)."""
+        begin, end = self.starts[places], self.starts[places + 1]
+        at = begin[..., None] + torch.arange(int((end - begin).max()), device=begin.device)
+        there = at < end[..., None]
+        rows = self.rows[at.clamp(max=len(self.rows) - 1)].to(self.dtype)
+        return rows, None if bool(there.all()) else there
+
+    @property
+    def longest(self) -> int:
+        return int(self.starts.diff().max())
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Compared:
 
     def _numbers(self, candidates: np.ndarray) -> int:
         """Of one query."""
-        rows = self.items.rows.shape[1]
+        rows = self.items.longest
         if self.comparer.per_item is None:  # such a model may put the query before every candidate
-            rows += self.queries.rows.shape[1]
+            rows += self.queries.longest
         return candidates.shape[1] * rows * self.comparer.width

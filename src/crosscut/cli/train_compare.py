@@ -39,9 +39,7 @@ examples:
     names = "cmc, poly, sum-of-max, deformer, mix or bi"
     add("--model", default="cmc", metavar="NAME", help=f"{names} (default: %(default)s)")
     add("--two-encoders", action="store_true", help="one for queries, one for items (default: one for both)")
-    text = (
-        "items keep the vectors of the base: a fraction of the time, as only queries are read (cmc, poly, mix, bi)"
-    )
+    text = "what is kept of items stays as the base makes it: a fraction of the time, as only queries are read"
     add("--fixed-items", action="store_true", help=text)
     add("--first-stage", metavar="MODEL", help="the bi-encoder that finds candidates (default: the base)")
     text = "where the other candidates come from: first-stage (default), or random, for data without a ranking"
