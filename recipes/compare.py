@@ -99,6 +99,7 @@ def main() -> None:
     add("--like", type=Path, metavar="MATRIX.npz", help="passages: a score matrix, whose queries are compared")
     add("--nearest", type=int, default=16_384, help="items that CMC compares for a query of a score matrix")
     add("--largest", type=int, default=16_384, help="candidates whose time is measured")
+    add("--timed-items", type=int, metavar="N", help="time pipelines with so many items (default: all of a world)")
     add("--precision", help="of training: bf16 is faster on many new CPUs, too (default: bf16 on a GPU)")
     add("--seed", type=int, default=0)
     train_parser.set_defaults(run=train)

@@ -42,7 +42,7 @@ def pipelines() -> list[str]:
 def time(run: Run) -> None:
     """Seconds of single searches through pipelines of a real index, in the largest part."""
     part = max(run.parts, key=lambda part: len(part.examples.items))
-    items = map(Item, part.examples.item_ids, part.examples.items)
+    items = list(map(Item, part.examples.item_ids, part.examples.items))[: run.args.timed_items]
     scorer, found = as_scorer(str(cross_for_timing(run)), **run.task.limits), as_encoder(str(run.encoder))
     index = Index.build(items, scorer=scorer, encoder=found, lexical=None, path=run.out / "index", overwrite=True)
     for kind in KINDS:
@@ -60,7 +60,7 @@ def time(run: Run) -> None:
             "seconds": _rounded(seconds[WARM:] or seconds),
             "stages": _rounded(np.median(stages, axis=0)),
         }
-    about = machine(found) | {"world": part.name, "items": len(part.examples.items), "pipelines": made}
+    about = machine(found) | {"world": part.name, "items": len(items), "pipelines": made}
     note(run.results / "time.done.json", **about)
 
 
