@@ -16,7 +16,8 @@ with a context and a reply on each line. The work is divided into units, each wi
     cmc-no-skip, ...          the same in another way (see ABLATIONS in compare_data.py)
     cmc-from-encoder, ...     the same with another encoder to begin with: base, encoder or vanilla
     cross, final              the cross-encoder, and its accuracy over candidates of either
-    time, curve, curve-cpu    how long pipelines take, and how time grows with the candidates
+    time, curve               how long pipelines take, and how time grows with the candidates
+    time-cpu, curve-cpu       the same without a GPU
     join                      CMC's scores of the queries of score matrices
 
 A unit is left out if its results are there, so the same command continues. --units names them in order. Steps are
@@ -49,7 +50,7 @@ SAME = (
     "tested",
 )  # for all units of a run
 INITIAL = ("cmc", "poly", "bi")  # models whose start is varied
-MEASURES = ("encoder", "first", "cross", "final", "time", "curve", "curve-cpu", "join")
+MEASURES = ("encoder", "first", "cross", "final", "time", "time-cpu", "curve", "curve-cpu", "join")
 
 
 def main() -> None:
@@ -170,10 +171,9 @@ def carry_out(run: Any, unit: str) -> None:
 
     if unit in VARIANTS:
         compare_units.variant(run, unit)
-    elif unit.startswith("curve"):
-        compare_times.curve(run, "cpu" if unit.endswith("cpu") else None, unit)
-    elif unit == "time":
-        compare_times.time(run)
+    elif unit.startswith(("time", "curve")):
+        measure = compare_times.time if unit.startswith("time") else compare_times.curve
+        measure(run, "cpu" if unit.endswith("cpu") else None, unit)
     else:
         getattr(compare_units, unit)(run)
 

@@ -75,10 +75,12 @@ ABLATIONS = {
     "cmc-mean-skip": Variant("cmc", "skip connection as an average", model={"skip": "mean"}),
     "cmc-no-kl": Variant("cmc", "without regularisation", training={"regularise": "none"}),
     "cmc-reverse-kl": Variant("cmc", "KL(r‖p) instead of KL(p‖r)", training={"regularise": "reverse"}),
-    "cmc-more-kl": Variant("cmc", "λ2 = 0.5", training={"regularise_weight": 0.5}),
+    "cmc-less-kl": Variant("cmc", "λ2 = 0.1", training={"regularise_weight": 0.1}),
+    "cmc-more-kl": Variant("cmc", "λ2 = 0.8", training={"regularise_weight": 0.8}),
     "cmc-fixed": Variant("cmc", "without sampling: always the first", training={"top_share": 1.0}),
     "cmc-drawn": Variant("cmc", "all negatives drawn, none always there", training={"top_share": 0.0}),
     "cmc-two-encoders": Variant("cmc", "an encoder each for queries and items", training={"two_encoders": True}),
+    "cmc-free": Variant("cmc", "the encoder of items learns, too", training={"fixed_items": False}),
     "cmc-marks": Variant("cmc", "with marks of query and candidate", model={"marks": True}),
 }
 COUNTS = {"cmc": MANY, "deformer": (RERANKED,)}  # a DeFormer is too slow for many

@@ -21,6 +21,8 @@ STAGES = {
     "mix": "+ MixEncoder",
     "sum-of-max": "+ Sum-of-max",
     "cmc": "+ CMC",
+    "cmc-free": "+ CMC, whose encoder of items learns, too",
+    "cross": "+ cross-encoder",
 }
 RERANKERS = {name: NAMES[name] for name in ("deformer", "sum-of-max", "poly", "mix", "cmc")}
 RERANKERS = {"cross": "cross-encoder", FIRST: "bi-encoder", "bi": "bi-encoder, trained like CMC"} | RERANKERS
@@ -60,27 +62,30 @@ def retrieval_table(run: Results) -> str:
     """What stands behind the first stage's 512 (Table 1): recall, time of a search, bytes of an item."""
     rows, one = [], run.bytes.get("cmc", 0.0)
     before = run.ranks(FIRST, WIDE)
-    base = run.pipelines.get(f"dense:{WIDE}")
     for name, label in STAGES.items():
         ranks = run.ranks(name, WIDE)
         if ranks is None or before is None:
             continue
         cells = [percent(mean(recall(ranks, k))) for k in KS]
         won = ["", ""] if name == FIRST else [recovered(before, ranks, k) for k in (16, 64)]
-        time = run.pipelines.get(f"dense:{WIDE}" if name == FIRST else f"dense:{WIDE} > {name}:{RERANKED}")
-        took = f"{1000 * time:.1f} ms ({time / base:.2f} ×)" if time and base else "–"
+        pipeline = f"dense:{WIDE}" if name == FIRST else f"dense:{WIDE} > {name}:{RERANKED}"
+        took = [_milliseconds(times.get(pipeline)) for times in run.pipelines.values()]
         size = one if name == FIRST else one + run.bytes.get(name, 0.0)
-        rows.append([label, *cells, *won, took, f"{size:,.0f}"])
-    gains = ["CMC − bi-encoder", *_gains(before, run.ranks("cmc", WIDE)), "", "", "", ""]
+        rows.append([label, *cells, *won, *took, f"{size:,.0f}"])
+    gains = ["CMC − bi-encoder", *_gains(before, run.ranks("cmc", WIDE)), "", "", *("" for _ in run.pipelines), ""]
     header = [
         "",
         *(f"R@{k}" for k in KS),
         "of R@16's misses",
         "of R@64's misses",
-        "time of a query",
+        *(f"a query, {machine}" for machine in run.pipelines),
         "bytes an item",
     ]
     return table(header, [*rows, gains])
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1000 * seconds:.1f} ms"
 
 
 def recovered(before: list[np.ndarray], after: list[np.ndarray], k: int) -> str:
@@ -144,15 +149,17 @@ def calls_table(run: Results) -> str:
         right, found = made
         worlds = [percent(part.mean()) for part in right] if len(right) > 1 else []
         normalised = mean([one[other > 0] for one, other in zip(right, found, strict=True)])
-        time, whole = run.pipelines.get(pipeline), run.pipelines.get(BASELINE)
-        share = f"{100 * time / whole:.0f} %" if time and whole else "–"
+        shares = [
+            f"{100 * times[pipeline] / times[BASELINE]:.0f} %" if pipeline in times else "–"
+            for times in run.pipelines.values()
+        ]
         gap = "" if pipeline == BASELINE else difference(_minus(right, base[0]))
-        cells = [percent(mean(found)), *worlds, percent(mean(right)), gap, percent(normalised), share]
+        cells = [percent(mean(found)), *worlds, percent(mean(right)), gap, percent(normalised), *shares]
         rows.append([wide, kept, *cells])
     names = run.parts("final")
     middle = [*names, "mean"] if len(names) > 1 else ["accuracy"]
-    header = ["bi-encoder", "CMC", "recall", *middle, f"less bi-encoder's {RERANKED}", "normalised", "time"]
-    return table(header, rows)
+    header = ["bi-encoder", "CMC", "recall", *middle, f"less bi-encoder's {RERANKED}", "normalised"]
+    return table([*header, *(f"time, {machine}" for machine in run.pipelines)], rows)
 
 
 def rerankers_table(runs: dict[str, Results]) -> str:
@@ -171,13 +178,14 @@ def rerankers_table(runs: dict[str, Results]) -> str:
                 cells += [_with_interval(right), percent(mean(found_only(right, ranks)))]
             else:
                 cells += [_with_interval(recall(ranks, 1)), percent(mean(reciprocal(ranks)))]
-        rows += [[label, *cells, *_costs(timed, name)]] if known else []
+        rows += [[label, *cells, *(_costs(timed, name) if timed else ["–"])]] if known else []
     header = [""]
     for task in runs:
         header += (
             [f"{task}: accuracy", "normalised"] if task in ("linking", "easy") else [f"{task}: R@1", "MRR@10"]
         )
-    return table([*header, "time", "memory"], rows)
+    machines = timed.pipelines if timed else []
+    return table([*header, *(f"time, {machine}" for machine in machines), "memory"], rows)
 
 
 def _with_interval(values: list[np.ndarray]) -> str:
@@ -185,16 +193,15 @@ def _with_interval(values: list[np.ndarray]) -> str:
     return f"{percent(middle)} ({percent(low)}–{percent(high)})"
 
 
-def _costs(run: Results | None, name: str) -> list[str]:
-    """Time of a query and bytes of an item, both as multiples of the bi-encoder's."""
-    if run is None:
-        return ["–", "–"]
-    base = run.pipelines.get(f"dense:{RERANKED}")
-    pipeline = {"cross": BASELINE, FIRST: f"dense:{RERANKED}"}.get(name, f"dense:{RERANKED} > {name}:{RERANKED}")
-    time, one = run.pipelines.get(pipeline), run.bytes.get("cmc")
-    size = one if name == FIRST else run.bytes.get(name)
-    memory = f"{size / one:.1f} ×" if size and one else "–"
-    return [f"{time / base:.2f} ×" if time and base else "–", memory]
+def _costs(run: Results, name: str) -> list[str]:
+    """Times of a query, by machine, and bytes of an item, all as multiples of the bi-encoder's."""
+    first = f"dense:{RERANKED}"
+    pipeline = {"cross": BASELINE, FIRST: first}.get(name, f"{first} > {name}:{RERANKED}")
+    took = [
+        f"{times[pipeline] / times[first]:.1f} ×" if pipeline in times else "–" for times in run.pipelines.values()
+    ]
+    one, size = run.bytes.get("cmc"), run.bytes.get("cmc" if name == FIRST else name)
+    return [*took, f"{size / one:.1f} ×" if size and one else "–"]
 
 
 def starts_table(run: Results) -> str:

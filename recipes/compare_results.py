@@ -30,10 +30,12 @@ class Results:
         return TASKS[self.settings["task"]].reranked
 
     @cached_property
-    def pipelines(self) -> dict[str, float]:
-        """Median seconds of a search."""
-        found = self._json("time.done").get("pipelines", {})
-        return {name: float(np.median(entry["seconds"])) for name, entry in found.items()}
+    def pipelines(self) -> dict[str, dict[str, float]]:
+        """Median seconds of a search, by machine."""
+        return {
+            machine: {name: float(np.median(entry["seconds"])) for name, entry in one["pipelines"].items()}
+            for machine, one in self._machines("time").items()
+        }
 
     @cached_property
     def bytes(self) -> dict[str, float]:
@@ -42,12 +44,7 @@ class Results:
 
     def curves(self) -> dict[str, dict[str, Any]]:
         """Times against candidates, by machine."""
-        found = [self._json(name) for name in ("curve.done", "curve-cpu.done")]
-        return {
-            f"{one['machine']}, {one['cores']} cores" if one["device"] == "cpu" else one["machine"]: one
-            for one in found
-            if one
-        }
+        return self._machines("curve")
 
     def has(self, name: str) -> bool:
         return (self.folder / f"{name}.npz").exists()
@@ -77,6 +74,15 @@ class Results:
             return None
         rows = [row for row in found if row is not None]
         return [(row & 1).astype(float) for row in rows], [(row >> 1).astype(float) for row in rows]
+
+    def _machines(self, unit: str) -> dict[str, dict[str, Any]]:
+        """What a unit has measured, with a GPU and without."""
+        found = [self._json(f"{unit}.done"), self._json(f"{unit}-cpu.done")]
+        return {
+            f"{one['machine']}, {one['cores']} cores" if one["device"] == "cpu" else one["machine"]: one
+            for one in found
+            if one
+        }
 
     def _arrays(self, name: str) -> dict[str, np.ndarray]:
         with np.load(self.folder / f"{name}.npz") as file:

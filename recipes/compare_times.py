@@ -39,14 +39,15 @@ def pipelines() -> list[str]:
     return made
 
 
-def time(run: Run) -> None:
+def time(run: Run, device: str | None = None, unit: str = "time") -> None:
     """Seconds of single searches through pipelines of a real index, in the largest part."""
     part = max(run.parts, key=lambda part: len(part.examples.items))
     items = list(map(Item, part.examples.item_ids, part.examples.items))[: run.args.timed_items]
-    scorer, found = as_scorer(str(cross_for_timing(run)), **run.task.limits), as_encoder(str(run.encoder))
+    scorer = as_scorer(str(cross_for_timing(run)), device=device, **run.task.limits)
+    found = as_encoder(str(run.encoder), device)
     index = Index.build(items, scorer=scorer, encoder=found, lexical=None, path=run.out / "index", overwrite=True)
     for kind in KINDS:
-        index.add_compare(str(model_for_timing(run, kind)), name=kind, signal=0)
+        index.add_compare(as_comparer(str(model_for_timing(run, kind)), device), name=kind, signal=0)
     texts = part.examples.queries[: WARM + QUERIES]
     made: dict[str, Any] = {}
     for pipeline in pipelines():
@@ -61,7 +62,7 @@ def time(run: Run) -> None:
             "stages": _rounded(np.median(stages, axis=0)),
         }
     about = machine(found) | {"world": part.name, "items": len(items), "pipelines": made}
-    note(run.results / "time.done.json", **about)
+    note(run.results / f"{unit}.done.json", **about)
 
 
 def curve(run: Run, device: str | None = None, unit: str = "curve") -> None:

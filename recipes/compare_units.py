@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from compare_data import CALLS, CHUNK, DEPTH, SOURCES, VARIANTS, Part, gold_ranks, read_parts
+from compare_data import CALLS, CHUNK, DEPTH, SOURCES, VARIANTS, WIDE, Part, gold_ranks, read_parts
 from compare_run import Run
 from compare_scoring import Compared
 from entity_linking import anchor_count, drawn
@@ -80,7 +80,8 @@ def variant(run: Run, name: str) -> None:
 def final(run: Run) -> None:
     """The cross-encoder over candidates of the first stage and of CMC; each pair is scored once.
 
-    NAME/SOURCE/N has, for every query, whether the best of N candidates is right (1) and one of them is (2).
+    NAME/SOURCE/N has, for every query, whether the best of N candidates is right (1) and one of them is (2). For
+    linking it also ranks as many candidates as an intermediate stage does: what comparing can hope for.
     """
     scorer = as_scorer(str(run.cross), **run.task.limits)
     if run.task.has_stage and not (run.out / "kept.npz").exists():
@@ -88,8 +89,9 @@ def final(run: Run) -> None:
     kept = dict(np.load(run.out / "kept.npz")) if run.task.has_stage else {}
     made, ranks = {}, {}
     for part in run.parts:
-        reranked = run.candidates[part.name][:, : run.task.reranked]
-        lists = {"first": reranked}
+        counts = (run.task.reranked, WIDE) if run.args.task == "linking" else (run.task.reranked,)
+        candidates = run.candidates[part.name][:, : max(counts)]
+        lists = {"first": candidates}
         lists |= {f"cmc-{n}": kept[f"{part.name}/{n}"] for n in SOURCES if f"{part.name}/{n}" in kept}
         scores = _scores(scorer, part, lists)
         for source, rows in lists.items():
@@ -98,7 +100,9 @@ def final(run: Run) -> None:
                 best = scores[source][:, :count].argmax(axis=1)
                 hit = right[np.arange(len(right)), best]
                 made[f"{part.name}/{source}/{count}"] = (hit + 2 * right[:, :count].any(axis=1)).astype(np.uint8)
-        ranks[f"{part.name}/{run.task.reranked}"] = gold_ranks(scores["first"], part.right(reranked))
+        right = part.right(candidates)
+        for count in counts:
+            ranks[f"{part.name}/{count}"] = gold_ranks(scores["first"][:, :count], right[:, :count])
     save(run.results / "cross.npz", **ranks)
     save(run.results / "final.npz", **made)
 

@@ -58,6 +58,10 @@ def test_a_gpu_gets_larger_chunks(base):
     assert len(gpu) < len(cpu)
     assert sum(end - start for start, end, _, _ in gpu) == len(numbers)
 
+    few = [(numbers[: len(TEXTS)], rows.sizes(numbers[: len(TEXTS)])) for _ in range(2)]
+    one, several = (rows.inputs(few, torch.device(name))["chunks"] for name in ("cuda", "cpu"))
+    assert len(one) == 1 < len(several)  # a GPU takes no longer for the padding
+
 
 def test_attention_has_no_mask_where_nothing_is_padded(base, monkeypatch):
     """So that its fastest kernel may be used: transformers must not make a mask of its own."""

@@ -114,7 +114,7 @@ def test_linking(recipe, linking_data, long_base, tmp_path, monkeypatch):
     out = tmp_path / "run"
     command = ["train", "linking", linking_data, "--base", long_base, "--out", out, *QUICK]
     monkeypatch.setattr(importlib.import_module("compare_times"), "QUERIES", 1)
-    names = "encoder,first,cmc,poly,cross,final,cmc-no-kl,cmc-from-encoder,time,curve-cpu,join"
+    names = "encoder,first,cmc,poly,cross,final,cmc-no-kl,cmc-from-encoder,time-cpu,curve-cpu,join"
     recipe("compare", *command, "--units", names, "--anchors", "20", "--test", "10")
     results = out / "results"
     assert set(names.split(",")) <= set(units(results))

@@ -18,6 +18,7 @@ from crosscut.scorers.tokens import TokenStore, length_batches
 
 # Tokens in a chunk, and the share of them that may be padding: a GPU wants few, large chunks.
 CHUNKS = {"cuda": (65_536, 0.25), "cpu": (16_384, 0.1)}
+ONE_CHUNK = 8_192  # tokens, padding and all: on a GPU less takes no less time than this
 BLOCK = 16_384  # texts that are tokenised together
 
 Batch = dict[str, Any]
@@ -65,7 +66,10 @@ class TokenRows:
             starts[2 * place + 1] = self.store.starts[numbers] + len(self._head)
             lengths[2 * place + 1] = kept
         total = lengths.sum(axis=0).clip(min=1)  # to some tokenizers an empty text has no token
-        groups = list(length_batches(total, *CHUNKS["cuda" if device.type == "cuda" else "cpu"]))
+        most, waste = CHUNKS["cuda" if device.type == "cuda" else "cpu"]
+        if device.type == "cuda" and len(total) * total.max(initial=0) <= ONE_CHUNK:
+            waste = 1.0
+        groups = list(length_batches(total, most, waste))
         order = np.concatenate([*groups, np.zeros(0, np.int64)])
         ends = np.cumsum([len(group) for group in groups]).tolist()
         chunks = [
