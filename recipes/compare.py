@@ -33,7 +33,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from compare_data import STARTS, TASKS, VARIANTS
+from compare_data import REPORTED, STARTS, TASKS, VARIANTS
 from experiment import Clock, note, run_command
 
 SAME = (
@@ -105,8 +105,8 @@ def main() -> None:
     add("--seed", type=int, default=0)
     train_parser.set_defaults(run=train)
     add = (report_parser := verbs.add_parser("report")).add_argument
-    for task in (*TASKS, "easy"):
-        add(f"--{task}", type=Path, metavar="RESULTS")
+    for name, about in REPORTED.items():
+        add(f"--{name}", type=Path, metavar="RESULTS", help=about)
     add("--worlds", type=Path, metavar="WORLDS", help="to search the score matrices of entity_linking.py, ...")
     add("--matrices", type=Path, metavar="RESULTS", help="... which are these")
     add("--beir", type=Path, metavar="BEIR", help="to search the score matrix ...")

@@ -118,6 +118,15 @@ TASKS = {
     ),
 }
 
+REPORTED = {  # runs that a report can have
+    "linking": "entity linking, by definitions alone",
+    "easy": "entity linking with --easy",
+    "public": "entity linking behind a bi-encoder of no domain (--encoder)",
+    "passages": "passages",
+    "scifact": "passages of another data set",
+    "replies": "replies",
+}
+
 
 @dataclass(frozen=True)
 class Part:

@@ -9,7 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compare_data import ABLATIONS, CALLS, CHUNK, DEPTH, LINES, MANY, NAMES, RERANKED, SOURCES, STARTS, WIDE
+from compare_data import (
+    ABLATIONS,
+    CALLS,
+    CHUNK,
+    DEPTH,
+    LINES,
+    MANY,
+    NAMES,
+    REPORTED,
+    RERANKED,
+    SOURCES,
+    STARTS,
+    WIDE,
+)
 from compare_results import FIRST, Results, found_only, mean, recall, reciprocal
 from reporting import difference, figure, interval, percent, save_figure, table, write_tables
 
@@ -31,9 +44,7 @@ BASELINE = f"dense:{RERANKED} > cross:{RERANKED}"
 
 def write(args: argparse.Namespace) -> None:
     tables: dict[str, str] = {}
-    runs = {
-        name: Results(path) for name in ("linking", "easy", "passages", "replies") if (path := getattr(args, name))
-    }
+    runs = {name: Results(path) for name in REPORTED if (path := getattr(args, name))}
     for name, run in runs.items():
         end = "" if name == "linking" else f"-{name}"
         if run.has(FIRST) and run.has("cmc"):
@@ -47,7 +58,7 @@ def write(args: argparse.Namespace) -> None:
             tables[f"compare-starts{end}"] = starts_table(run)
         if any(run.has(ablation) for ablation in ABLATIONS):
             tables[f"compare-ablation{end}"] = ablation_table(run)
-    tables["compare-rerankers"] = rerankers_table(runs)
+    tables["compare-rerankers"] = rerankers_table({name: run for name, run in runs.items() if name != "public"})
     curves = {machine: curve for run in runs.values() for machine, curve in run.curves().items()}
     if curves:
         tables["compare-time"] = time_table(curves)
@@ -168,22 +179,21 @@ def rerankers_table(runs: dict[str, Results]) -> str:
     timed = next((run for run in runs.values() if run.pipelines), None)
     for name, label in RERANKERS.items():
         cells, known = [], False
-        for task, run in runs.items():
+        for run in runs.values():
             ranks = run.ranks(name, run.reranked)
             known = known or ranks is not None
             if ranks is None:
                 cells += ["–", "–"]
-            elif task in ("linking", "easy"):
+            elif run.settings["task"] == "linking":
                 right = recall(ranks, 1)
                 cells += [_with_interval(right), percent(mean(found_only(right, ranks)))]
             else:
                 cells += [_with_interval(recall(ranks, 1)), percent(mean(reciprocal(ranks)))]
         rows += [[label, *cells, *(_costs(timed, name) if timed else ["–"])]] if known else []
     header = [""]
-    for task in runs:
-        header += (
-            [f"{task}: accuracy", "normalised"] if task in ("linking", "easy") else [f"{task}: R@1", "MRR@10"]
-        )
+    for task, run in runs.items():
+        is_linking = run.settings["task"] == "linking"
+        header += [f"{task}: accuracy", "normalised"] if is_linking else [f"{task}: R@1", "MRR@10"]
     machines = timed.pipelines if timed else []
     return table([*header, *(f"time, {machine}" for machine in machines), "memory"], rows)
 

@@ -75,8 +75,8 @@ def curve(run: Run, device: str | None = None, unit: str = "curve") -> None:
     comparer, chunked = as_comparer(model, device), as_comparer(model, device, chunk=CHUNK)
     place = "cuda" if comparer.device.startswith("cuda") else "cpu"
     scorer = as_scorer(pairs, device=device, **run.task.limits)
-    half = {"dtype": "float16"} if place == "cuda" else {}
-    plain = CrossEncoder(pairs, device=place, max_length=sum(run.task.limits.values()), model_kwargs=half)
+    dtype = {"dtype": "float16" if place == "cuda" else "float32"}
+    plain = CrossEncoder(pairs, device=place, max_length=sum(run.task.limits.values()), model_kwargs=dtype)
     vectors, ready = comparer.encode_items(items), Compared.of(comparer, queries[:1], items)
 
     def query(number: int) -> str:

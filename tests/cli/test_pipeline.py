@@ -108,6 +108,8 @@ def test_a_model_is_taken_out(run, built, folder):
     other = ["--compare", "python:my_compare:other"]
     assert run(*take_out, "--add", *other)[0] == 0
     assert search(run, "--pipeline", "letters:3", *other)[0] == 0
+    refused = run(*take_out, "--add", "--compare", "cross=python:my_compare:model")
+    assert refused[0] == 2 and search(run, "--pipeline", "letters:3", *other)[0] == 0  # still there
     assert run(*take_out, "--add")[0] == 0
     assert not list((folder / built).glob("compare/*"))
     assert search(run)[0] == 0

@@ -114,9 +114,18 @@ def test_chunks(comparer, encoder, known):
 def test_chunks_of_cmc_are_compared_apart(encoder):
     whole, chunked = comparer_of("cmc", encoder), comparer_of("cmc", encoder, chunk=4)
     query, items = whole.encode_queries(TEXTS[:1]), whole.encode_items(TEXTS)
-    parts = [items.take(range(start, min(start + 4, len(TEXTS)))) for start in range(0, len(TEXTS), 4)]
-    apart = np.concatenate([whole.score(query, [part])[0] for part in parts])
+    parts = np.array_split(np.arange(len(TEXTS)), -(-len(TEXTS) // 4))  # no chunk is left with few
+    apart = np.concatenate([whole.score(query, [items.take(part)])[0] for part in parts])
     np.testing.assert_allclose(chunked.score(query, [items])[0], apart, **CLOSE)
+
+
+def test_more_candidates_than_cmc_takes_are_always_divided(encoder, monkeypatch):
+    whole = comparer_of("cmc", encoder)
+    assert whole.model.largest == 16_384
+    query, items = whole.encode_queries(TEXTS[:1]), whole.encode_items(TEXTS)
+    chunked = comparer_of("cmc", encoder, chunk=5).score(query, [items])[0]
+    monkeypatch.setattr(whole.model, "largest", 5)
+    np.testing.assert_allclose(whole.score(query, [items])[0], chunked, **CLOSE)
 
 
 @pytest.mark.parametrize("two", [False, True])

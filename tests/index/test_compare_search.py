@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -206,6 +207,45 @@ def test_a_compare_model_as_first_stage(index, words, model, method):
     index.search(QUERY, budget=10, method=method, first=model.kind, **settings)
     first = ranked(truth(model, QUERY, TEXTS), range(60), 10 if method == "rerank" else 5)
     assert words.asked(QUERY)[: len(first)] == [TEXTS[position] for position in first]
+
+
+@pytest.mark.parametrize("only", [None, IDS[::3]])
+def test_a_first_stage_compares_what_may_be_found_and_keeps_the_order_of_the_rest(words, only):
+    index = make(words, compare=[OneRow()], signal=7)
+    words.pairs.clear()
+    index.search(QUERY, budget=15, method="rerank", first="one-row", only=only)
+    pool = [position for position in by_encoder(QUERY, 60) if only is None or IDS[position] in only]
+    compared = truth(OneRow(), QUERY, [TEXTS[position] for position in pool[:7]])
+    # The worst of those that were compared has the score of all others, and is before them by the encoder.
+    first = [*ranked(dict(zip(pool, compared, strict=False)), pool[:7], 7), *pool[7:15]]
+    assert words.asked(QUERY) == [TEXTS[position] for position in first]
+
+
+def test_the_time_of_comparing_counts_where_it_is_spent():
+    class Slow(OneRow):
+        def _score(self, queries, candidates):
+            time.sleep(0.2)
+            return super()._score(queries, candidates)
+
+    index = make(compare=[Slow()])
+    dense, crosscut = index.search(QUERY, pipeline="dense:20 > crosscut:10").stages
+    assert crosscut.seconds >= 0.2 > dense.seconds
+    assert index.search(QUERY, budget=10).seconds.selecting >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"compare": {"cross": OneRow()}}, "'cross' is the name of another stage"),
+        ({"compare": [OneRow(), OneRow("other")]}, "two compare models would be called 'one-row'"),
+        ({"compare": OneRow(), "signal": -1}, "signal must be a whole number"),
+    ],
+)
+def test_a_build_that_cannot_add_its_compare_models_costs_nothing(given, message):
+    words = Words()
+    with pytest.raises(CrosscutError, match=message):
+        make(words, **given)
+    assert not words.pairs
 
 
 def test_an_unknown_first_stage_names_those_that_there_are(index):

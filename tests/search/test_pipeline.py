@@ -43,7 +43,17 @@ def test_stages_compose():
     pipeline = Stage("dense", 512) >> Stage("cmc", 64) >> Stage("cross", 16)
     assert pipeline == Pipeline.parse("dense:512 > cmc:64 > cross:16")
     assert str(pipeline) == "dense:512 > cmc:64 > cross:16"
+    assert Stage("dense", 512) >> (Stage("cmc", 64) >> Stage("cross", 16)) == pipeline
+    assert Pipeline(Stage("dense", 5)) == Pipeline.parse("dense:5")
     assert {pipeline: 1}[Pipeline([Stage("dense", 512), Stage("cmc", 64), Stage("cross", 16)])]
+
+
+@pytest.mark.parametrize("stages", ["dense:5", ("dense:5", "cross:3"), (Stage("dense", 5), 3), None])
+def test_a_pipeline_is_made_of_stages(stages):
+    with pytest.raises(CrosscutError, match=r"made of stages such as Stage\('dense', 512\)"):
+        Pipeline(stages)
+    with pytest.raises(CrosscutError, match="made of stages"):
+        Stage("dense", 9) >> stages
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Every kind of compare model learns; what is trained is what is loaded; a killed run goes on; bad input."""
 
+import inspect
 import json
 import os
 import signal
@@ -317,6 +318,12 @@ main(sys.argv[1:])
     assert as_comparer(tmp_path / "out", device="cpu").kind == "cmc"
 
 
+def test_the_defaults_are_the_papers():
+    defaults = {name: one.default for name, one in inspect.signature(train_compare).parameters.items()}
+    expected = {"model": "cmc", "candidates": 64, "depth": 1024, "top_share": 0.5, "regularise": "paper"}
+    assert {name: defaults[name] for name in expected} == expected
+
+
 def test_the_command(beir, base, tmp_path, capsys):
     common = ["train", "compare", str(beir), "--base", str(base), "--device", "cpu", "--steps", "2", "--json"]
     common += ["--candidates", "8"]
@@ -327,6 +334,7 @@ def test_the_command(beir, base, tmp_path, capsys):
         (["--model", "poly", "--skip", "none"], "the compare model poly has no setting 'skip': it has codes"),
         (["--model", "cnc"], "there is no compare model 'cnc'"),
         (["--top-share", "2"], "top_share must be a share between 0 and 1"),
+        (["--depth", "6"], "depth 6 has too few items for 8 candidates: it must be at least 7"),
         (["--regularise", "both"], "there is no regularise 'both'"),
         (["--negatives", "bm25"], "there is no negatives 'bm25'"),
         (["--layer-rate", "0"], "layer_rate must be above 0"),

@@ -39,7 +39,7 @@ def dry_run(
     compare: list[Any] = [(name, comparer) for name, comparer, _ in given_comparers(comparers)]
     if store:
         if items:  # they get vectors of the models that the index has, too
-            compare += Models(store, comparers=labelled(store.manifest, compare)).comparers().items()
+            compare += Models(store, comparers=labelled(store.manifest.compare, compare)).comparers().items()
         cost = estimate_addition(
             store, items, queries, scorer=scorer, encoder=encoder, compare=compare, workers=workers
         )

@@ -300,11 +300,13 @@ def _add(
     from crosscut.index.change import add_anchor_queries, add_items
     from crosscut.index.compared import remove_compare
     from crosscut.index.index import Index
-    from crosscut.index.models import Models, add_comparers, given_comparers
+    from crosscut.index.models import Models, add_comparers, check_added, given_comparers
 
-    if args.remove_compare:
-        remove_compare(store, *args.remove_compare)
-    known = add_comparers(store, given_comparers(comparers), args.signal, progress=True)
+    given, removed = given_comparers(comparers), args.remove_compare or []
+    check_added({n: one for n, one in store.manifest.compare.items() if n not in removed}, given, args.signal)
+    if removed:
+        remove_compare(store, *removed)
+    known = add_comparers(store, given, args.signal, progress=True)
     if items:
         known = Models(store, comparers=known).comparers()
         add_items(store, items, scorer=scorer, encoder=encoder, comparers=known, executor=executor, progress=True)

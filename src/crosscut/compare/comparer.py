@@ -194,7 +194,8 @@ def flat(made: Rows) -> ItemVectors:
 
 
 def _cut(places: np.ndarray, size: int) -> list[np.ndarray]:
-    return [places[start : start + size] for start in range(0, len(places), size)]
+    """In as few parts as can be, of equal size: no candidate is left to be compared with few others."""
+    return np.array_split(places, max(1, -(-len(places) // size)))
 
 
 def save(model: CompareModel, folder: Path) -> None:
@@ -245,6 +246,10 @@ def _check_is_encoder(folder: Path) -> None:
 
 def load_model(folder: Path) -> CompareModel:
     about = _read_about(folder)
+    if not (folder / FOLDERS["item"]).is_dir():
+        raise CrosscutError(
+            f"{folder} is not whole: it has no folder {FOLDERS['item']}/, with the encoder of items"
+        )
     with loading(str(folder)):
         kind = model_class(str(about["kind"]))
         encoders = [TextEncoder.load(folder / place) for place in FOLDERS.values() if (folder / place).is_dir()]
@@ -264,7 +269,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
     path = folder / ABOUT
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        kind, format = about["kind"], about["format"]
+        kind, format = str(about["kind"]), about["format"]
         _ = dict(about["settings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CrosscutError(f"cannot read {path}: it is not the folder of a compare model, or damaged") from error

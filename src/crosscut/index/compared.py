@@ -38,10 +38,9 @@ def add_compare(
     many of a query's nearest items the default search applies it, as one more signal; 0: to none. Unless given
     that is 16,384 (1,024 on a CPU) for the first model with a fixed number of rows per item, and 0 for others.
     """
+    check_signal(signal)
     with store.changing() as manifest:
-        ((name, _),) = labelled(manifest, [(name, comparer)]).items()
-        if signal is not None and (isinstance(signal, bool) or not isinstance(signal, int) or signal < 0):
-            raise CrosscutError(f"signal must be a whole number of at least 0, but is {signal!r}")
+        ((name, _),) = labelled(manifest.compare, [(name, comparer)]).items()
         if name in manifest.compare:
             entry = manifest.compare[name]
             entry = replace(entry, signal=entry.signal if signal is None else signal)
@@ -57,18 +56,34 @@ def add_compare(
     return name
 
 
-def labelled(manifest: Manifest, given: Iterable[tuple[str | None, Comparer]]) -> dict[str, Comparer]:
-    """Compare models by the names that they have in the index or will get; the name of another is an error."""
+def labelled(there: Mapping[str, Compared], given: Iterable[tuple[str | None, Comparer]]) -> dict[str, Comparer]:
+    """Compare models by the names that they have in an index, or will get; the name of another is an error."""
     named: dict[str, Comparer] = {}
     for name, comparer in given:
         if name is None:
-            fitting = [label for label, one in manifest.compare.items() if one.fits(comparer)]
+            fitting = [label for label, one in there.items() if one.fits(comparer)]
             name = next(iter([*fitting, comparer.kind]))
         _check_name(name)
-        if name in manifest.compare:
-            check_same(name, manifest.compare[name], comparer)
+        if name in there:
+            check_same(name, there[name], comparer)
+        other = named.get(name, comparer)
+        if other is not comparer and (not comparer.digest() or other.digest() != comparer.digest()):
+            raise CrosscutError(
+                f"two compare models would be called {name!r}, {other.name} and {comparer.name}: give one of "
+                f"them a name of its own (`--compare NAME={comparer.name}`, compare={{'NAME': …}})"
+            )
         named[name] = comparer
     return named
+
+
+def check_signal(signal: int | None) -> None:
+    """
+    >>> check_signal(-1)
+    Traceback (most recent call last):
+    crosscut.errors.CrosscutError: signal must be a whole number of at least 0, but is -1
+    """
+    if signal is not None and (isinstance(signal, bool) or not isinstance(signal, int) or signal < 0):
+        raise CrosscutError(f"signal must be a whole number of at least 0, but is {signal!r}")
 
 
 def remove_compare(store: Store, *removed: str) -> None:

@@ -247,7 +247,7 @@ def _estimate(
 def _with_compare(cost: Estimate, task: _Task, compare: Named, limit: float) -> Estimate:
     """What the vectors of compare models add."""
     contents, rng = [item.content for item in task.items], np.random.default_rng(0)
-    for name, comparer in labelled(task.manifest, compare).items():
+    for name, comparer in labelled(task.manifest.compare, compare).items():
         grids = list(task.compare_grids(name, comparer.width))
         texts, done = sum(grid.size for grid in grids), sum(map(task.done, grids))
         rows: list[float] = []

@@ -21,6 +21,7 @@ from crosscut.index.lines import some
 from crosscut.index.models import (
     Models,
     add_comparers,
+    check_added,
     check_model,
     given_comparers,
     has_name,
@@ -102,6 +103,7 @@ class Index:
         scorer, encoder = as_scorer(scorer), None if encoder is False else as_encoder(encoder)
         by_name = [kind for kind, model in (("scorer", scorer), ("encoder", encoder)) if has_name(model)]
         comparers = given_comparers(compare)
+        check_added({}, comparers, signal)
         extra = {"lexical": lexical, "by_name": by_name}
         made = build(
             as_items(items),

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from crosscut.compare import Comparer, as_comparer
 from crosscut.encoders import Encoder, ExportedEncoder, ModelEncoder, as_encoder
 from crosscut.errors import CrosscutError
-from crosscut.index.compared import add_compare, check_same, remove_compare
-from crosscut.index.manifest import Manifest, Model
+from crosscut.index.compared import add_compare, check_same, check_signal, labelled, remove_compare
+from crosscut.index.manifest import Compared, Manifest, Model
 from crosscut.index.store import Store
 from crosscut.scorers import PredictScorer, RemoteScorer, Scorer, TransformerScorer, scorer_again
 from crosscut.scorers.exported import ExportedScorer
@@ -122,6 +122,12 @@ def given_comparers(compare: Any) -> list[Given]:
     return given
 
 
+def check_added(there: Mapping[str, Compared], given: Sequence[Given], signal: int | None) -> None:
+    """See that models can be added to those that are there, before anything is done that costs."""
+    labelled(there, [(name, comparer) for name, comparer, _ in given])
+    check_signal(signal)
+
+
 def add_comparers(
     store: Store, given: Sequence[Given], signal: int | None, progress: bool, overwrite: bool = False
 ) -> dict[str, Comparer]:
@@ -133,6 +139,7 @@ def add_comparers(
     for there, one in store.manifest.compare.items() if overwrite else ():
         if not one.complete and not any(one.fits(comparer) for _, comparer, _ in given):
             remove_compare(store, there)
+    check_added(store.manifest.compare, given, signal)
     for name, comparer, by_name in given:
         label = add_compare(store, comparer, name=name, signal=signal, by_name=by_name, progress=progress)
         added[label], signal = comparer, None

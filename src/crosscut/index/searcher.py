@@ -71,11 +71,13 @@ class Searcher:
         needs = _Needs(compare=signals + first, scored=signals + first)
         for batch in batches(len(texts), len(self.parts.items)):
             part = texts[batch]
-            problem, _ = self._problem(part, needs, allowed, seed)
+            self._load(needs)
+            problem, _, encoding, comparing = self._problem(part, needs, allowed, seed)
             plan = make_plan(method, problem, budget, **settings)
             outcome = run(problem, plan, self._score_pairs(part))
+            seconds = replace(outcome.seconds, selecting=outcome.seconds.selecting + encoding + comparing)
             positions, scores = outcome.best(k)
-            results += self._results(part, positions, scores, outcome.rounds, outcome.seconds, trace)
+            results += self._results(part, positions, scores, outcome.rounds, seconds, trace)
         return results
 
     def pipeline(
@@ -96,16 +98,17 @@ class Searcher:
             part = texts[batch]
             score = self._score_pairs(part) if names & set(SCORERS) else _never
             self._load(needs)
-            start = perf_counter()
-            problem, encoded = self._problem(part, needs, allowed, seed)
-            encoding = perf_counter() - start
+            problem, encoded, encoding, comparing = self._problem(part, needs, allowed, seed)
 
             def compare(name: str, items: np.ndarray, encoded: dict[str, QueryVectors] = encoded) -> np.ndarray:
                 return self._comparison(name).scores(encoded[name], items)
 
             outcome = run_pipeline(problem, pipeline, compare, score)
-            seconds = replace(outcome.seconds, selecting=outcome.seconds.selecting + encoding)
-            reports = outcome.reports
+            seconds = replace(outcome.seconds, selecting=outcome.seconds.selecting + encoding + comparing)
+            reports = [
+                replace(report, seconds=report.seconds + (comparing if report.name == "crosscut" else 0))
+                for report in outcome.reports
+            ]
             reports[0] = replace(reports[0], seconds=reports[0].seconds + encoding)
             positions, scores = outcome.positions[:, :k], outcome.scores[:, :k]
             results += self._results(part, positions, scores, outcome.rounds, seconds, trace, reports)
@@ -147,8 +150,10 @@ class Searcher:
 
     def _problem(
         self, texts: Sequence[str], needs: _Needs, allowed: np.ndarray | None, seed: int
-    ) -> tuple[Problem, dict[str, QueryVectors]]:
-        """The queries as a search sees them, and what the compare models made of them."""
+    ) -> tuple[Problem, dict[str, QueryVectors], float, float]:
+        """The queries as a search sees them, what the compare models made of them, and the seconds that encoding
+        them and comparing items ahead of the search took."""
+        begun = perf_counter()
         names = list(dict.fromkeys(needs.compare))
         models: list[Encoder | Comparer] = [self.models.comparer(name) for name in names]
         if needs.encoder and self.models.encoder is not None:
@@ -158,13 +163,15 @@ class Searcher:
         encoded: dict[str, QueryVectors] = dict(zip(names, made, strict=True))
         queries = queries_of(texts, vectors, self.terms if needs.lexical else None)
         problem = Problem(self.corpus, queries, allowed, seed)
+        done = perf_counter()
         scores = {
             name: self._comparison(name).nearest(
-                encoded[name], problem, self.depths[name] or LARGEST_PASS, ~self.parts.deleted
+                encoded[name], problem, self.depths[name] or LARGEST_PASS, allowed
             )
             for name in dict.fromkeys(needs.scored)
         }
-        return replace(problem, queries=replace(queries, compare=scores)), encoded
+        problem = replace(problem, queries=replace(queries, compare=scores))
+        return problem, encoded, done - begun, perf_counter() - done if scores else 0.0
 
     def _anchor_scores(self, problem: Problem) -> dict[str, np.ndarray]:
         """What the compare models say of the anchor queries, whose batch `problem` is; deleted items count too."""

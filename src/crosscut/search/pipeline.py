@@ -11,7 +11,7 @@ items before them. What a stage does not hand on is gone: all scores of a result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from re import fullmatch
 from time import perf_counter
@@ -62,8 +62,8 @@ class Stage:
     def __str__(self) -> str:
         return f"{self.name}:{self.keep}"
 
-    def __rshift__(self, other: Stage) -> Pipeline:
-        return Pipeline((self, other))
+    def __rshift__(self, other: Stage | Pipeline) -> Pipeline:
+        return Pipeline((self,)) >> other
 
     @property
     def meaning(self) -> str:
@@ -83,7 +83,11 @@ class Pipeline:
     stages: tuple[Stage, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stages", tuple(self.stages))
+        given = self.stages if isinstance(self.stages, Iterable) else (self.stages,)
+        object.__setattr__(self, "stages", tuple(given))
+        for stage in self.stages:
+            if not isinstance(stage, Stage):
+                raise CrosscutError(f"a pipeline is made of stages such as Stage('dense', 512), not {stage!r}")
         if not self.stages:
             raise CrosscutError("a pipeline needs a stage, such as dense:100")
         if self.stages[0].name == "cross":
@@ -122,8 +126,8 @@ class Pipeline:
     def __str__(self) -> str:
         return " > ".join(map(str, self.stages))
 
-    def __rshift__(self, other: Stage) -> Pipeline:
-        return Pipeline((*self.stages, other))
+    def __rshift__(self, other: Stage | Pipeline) -> Pipeline:
+        return Pipeline((*self.stages, *(other.stages if isinstance(other, Pipeline) else (other,))))
 
     def check(self, compare: Collection[str], *, encoder: bool, lexical: bool) -> None:
         """See that an index with these compare models, an encoder and words or not, has what the stages need.

@@ -98,7 +98,7 @@ class Problem:
         parts = {"encoder": self.similarity, "lexical": self.queries.lexical}
         there = [part for part in parts.values() if part is not None]
         if name is not None and name in self.queries.compare:
-            return self.queries.compare[name]
+            return self._compared(self.queries.compare[name])
         if name == "random" or (name is None and not there):
             return self.random()
         if name is None or name == "rrf":
@@ -109,6 +109,16 @@ class Problem:
         if part is None:
             raise CrosscutError(f"first stage {name!r} is not possible: the index has no {name} scores")
         return part
+
+    def _compared(self, scores: np.ndarray) -> np.ndarray:
+        """Scores of a compare model; the items that it did not compare share the lowest, and keep the order in
+        which they would be found without it."""
+        lowest = scores.min(axis=1, keepdims=True)
+        behind = scores == lowest
+        if behind.sum(axis=1).max(initial=0) < 2:
+            return scores
+        order = self.similarity if self.similarity is not None else self.first_stage(None)
+        return np.where(behind, lowest + order - order.max(axis=1, keepdims=True), scores)
 
 
 def batches(queries: int, items: int, memory: float = 1e9) -> list[slice]:

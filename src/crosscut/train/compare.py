@@ -83,6 +83,10 @@ def train_compare(
     check_limits(max_length=max_length, candidates=candidates, depth=depth)
     if candidates < 2:
         raise CrosscutError("candidates must be at least 2: one that answers the query, and one that does not")
+    if negatives == "first-stage" and depth < candidates - 1:
+        raise CrosscutError(
+            f"depth {depth} has too few items for {candidates} candidates: it must be at least {candidates - 1}"
+        )
     _check_share(top_share=top_share, regularise_weight=regularise_weight)
     chosen = Settings.of(settings)
     layer_rate = LAYER_RATE * chosen.learning_rate if layer_rate is None else layer_rate
@@ -171,7 +175,7 @@ def _candidates(
         path = work / f"{folder.CANDIDATES}{name}.npy"
         return folder.kept(path, lambda: mine(examples, find, depth, answers_too))
 
-    ranking = mined("train", train, found, max(record["depth"], count - 1), answers_too=False)
+    ranking = mined("train", train, found, record["depth"], answers_too=False)
     rows = Sampled(train, found, ranking, count, record["top_share"], seed, settings.own_device)
     return rows, Ranked(mined("dev", dev, dev_found, count, answers_too=True))
 
