@@ -111,12 +111,19 @@ def test_chunks(comparer, encoder, known):
                 np.testing.assert_allclose(scores, expected, **CLOSE)
 
 
-def test_chunks_of_cmc_are_compared_apart(encoder):
+@pytest.mark.parametrize("room", [32_768, 8])
+def test_chunks_of_cmc_are_compared_apart(encoder, room, monkeypatch):
+    """Also where chunks of several queries share a pass, or a pass has no room for all of one query."""
+    from crosscut.compare import comparer as module
+
+    monkeypatch.setitem(module.ROWS, "cpu", room)
     whole, chunked = comparer_of("cmc", encoder), comparer_of("cmc", encoder, chunk=4)
-    query, items = whole.encode_queries(TEXTS[:1]), whole.encode_items(TEXTS)
+    queries, items = whole.encode_queries(TEXTS[:2]), whole.encode_items(TEXTS)
     parts = np.array_split(np.arange(len(TEXTS)), -(-len(TEXTS) // 4))  # no chunk is left with few
-    apart = np.concatenate([whole.score(query, [items.take(part)])[0] for part in parts])
-    np.testing.assert_allclose(chunked.score(query, [items])[0], apart, **CLOSE)
+    lists = [items, items.take(range(len(TEXTS))[::-1])]
+    for number, (scores, own) in enumerate(zip(chunked.score(queries, lists), lists, strict=True)):
+        apart = [whole.score(queries.take([number]), [own.take(part)])[0] for part in parts]
+        np.testing.assert_allclose(scores, np.concatenate(apart), **CLOSE)
 
 
 def test_more_candidates_than_cmc_takes_are_always_divided(encoder, monkeypatch):

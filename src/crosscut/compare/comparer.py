@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -125,27 +126,31 @@ class ModelComparer(Comparer):
         rows, there = self._padded(queries)
         size = len(candidates[0])
         scores = np.empty((len(candidates), size), np.float32)
-        for part in self._parts(candidates):
-            in_order = np.array_equal(part, np.arange(size))
-            taken = candidates if in_order else [items.take(part) for items in candidates]
+        for places in self._passes(candidates):
+            chunks, each = places.shape
+            chosen = places.reshape(-1)
+            in_order = np.array_equal(chosen, np.arange(size))
+            taken = candidates if in_order else [items.take(chosen) for items in candidates]
             items, items_there = self._padded(taken[0] if len(taken) == 1 else ItemVectors.concatenate(taken))
-            shape = (len(candidates), len(part), items.shape[1])
+            shape = (chunks * len(candidates), each, items.shape[1])
             items = items.reshape(*shape, -1)
             items_there = None if items_there is None else items_there.reshape(shape)
-            scores[:, part] = self.model.compare(rows, there, items, items_there).cpu().numpy()
+            asked = rows.repeat_interleave(chunks, dim=0)
+            asked_there = None if there is None else there.repeat_interleave(chunks, dim=0)
+            made = self.model.compare(asked, asked_there, items, items_there)
+            scores[:, chosen] = made.reshape(len(candidates), -1).cpu().numpy()
         return scores
 
-    def _parts(self, candidates: Sequence[ItemVectors]) -> Iterator[np.ndarray]:
-        """The candidates of each pass."""
-        size, limits = len(candidates[0]), [limit for limit in (self.chunk, self.model.largest) if limit]
-        if self.per_item is None:  # one query alone: its candidates by length
-            parts: Any = length_batches(candidates[0].counts, self._room, waste=0.25)
-        elif self.model.largest is None:
-            parts = _cut(np.arange(size), max(1, self._room // (self.per_item * len(candidates))))
+    def _passes(self, candidates: Sequence[ItemVectors]) -> Iterator[np.ndarray]:
+        """Places (chunks, size) of the candidates of each pass; those of one chunk see each other."""
+        size, room = len(candidates[0]), max(1, self._room // len(candidates))
+        if self.model.largest is not None:
+            chunks = _cut(np.arange(size), min(self.chunk or self.model.largest, self.model.largest))
+            yield from _stacked(chunks, room)
+        elif self.per_item is None:  # one query alone: its candidates by length
+            yield from (part[None] for part in length_batches(candidates[0].counts, room, waste=0.25))
         else:
-            parts = [np.arange(size)]
-        for part in parts:
-            yield from _cut(part, min(limits)) if limits else [part]
+            yield from (part[None] for part in _cut(np.arange(size), max(1, room // self.per_item)))
 
     def _padded(self, vectors: ItemVectors) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Rows of each text, filled up to the longest, and where there are some."""
@@ -196,6 +201,17 @@ def flat(made: Rows) -> ItemVectors:
 def _cut(places: np.ndarray, size: int) -> list[np.ndarray]:
     """In as few parts as can be, of equal size: no candidate is left to be compared with few others."""
     return np.array_split(places, max(1, -(-len(places) // size)))
+
+
+def _stacked(chunks: Sequence[np.ndarray], room: int) -> Iterator[np.ndarray]:
+    """Chunks of equal size as one array, of about `room` places at most.
+
+    >>> [part.tolist() for part in _stacked(_cut(np.arange(5), 2), room=4)]
+    [[[0, 1], [2, 3]], [[4]]]
+    """
+    for _, alike in groupby(chunks, len):
+        some = np.stack(list(alike))
+        yield from _cut(some, max(1, room // some.shape[1]))
 
 
 def save(model: CompareModel, folder: Path) -> None:
