@@ -96,3 +96,22 @@ def test_it_is_not_saved(base, tmp_path):
     attend_by_rows(model)
     model.save_pretrained(tmp_path)
     assert NAME not in (tmp_path / "config.json").read_text()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_in_bfloat16_is_that_in_float32_but_for_rounding(masked):
+    from crosscut.scorers.torch_models import attend
+
+    generator = torch.Generator().manual_seed(0)
+    mask = (torch.arange(9) < torch.tensor([9, 5])[:, None])[:, None, None] if masked else None
+    exact = [torch.randn(2, 3, 9, 8, generator=generator, requires_grad=True) for _ in range(3)]
+    rounded = [part.detach().bfloat16().requires_grad_() for part in exact]
+    whole = torch.nn.functional.scaled_dot_product_attention(*exact, attn_mask=mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = attend(*rounded, mask)
+    assert made.dtype == torch.bfloat16
+    torch.testing.assert_close(made.float(), whole, atol=0.02, rtol=0.02)
+    for output in (whole, made):
+        output.float().square().sum().backward()
+    for one, other in zip(rounded, exact, strict=True):
+        torch.testing.assert_close(one.grad.float(), other.grad, atol=0.05, rtol=0.05)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from crosscut.errors import CrosscutError
+from crosscut.scorers.torch_models import attend
 
 
 class Layer(torch.nn.Module):
@@ -44,7 +45,7 @@ class Layer(torch.nn.Module):
             for part in (self.query(rows), *self.context(context).chunk(2, dim=-1))
         )
         mask = None if there is None else there[:, None, None]  # never N × S: the kernels read it as it is
-        made = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        made = attend(query, key, value, mask)
         return self.attended(made.transpose(1, 2).flatten(2))
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from crosscut.scorers.packed import can_pack
+from crosscut.scorers.torch_models import attend
 
 try:
     from torch.nn.attention.varlen import varlen_attn
@@ -61,7 +62,7 @@ def _attend(
             flat = [part.transpose(1, 2).reshape(rows * length, heads, size) for part in (query, key, value)]
             return varlen_attn(*flat, mask, mask, length, length).view(rows, length, heads, size), None
         mask = (torch.arange(length, device=query.device) < mask.diff()[::2, None])[:, None, None]
-    made = F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scaling)
+    made = attend(query, key, value, mask, dropout, scaling)
     return made.transpose(1, 2).contiguous(), None
 
 
