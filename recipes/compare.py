@@ -101,7 +101,7 @@ def main() -> None:
     add("--nearest", type=int, default=16_384, help="items that CMC compares for a query of a score matrix")
     add("--largest", type=int, default=16_384, help="candidates whose time is measured")
     add("--timed-items", type=int, metavar="N", help="time pipelines with so many items (default: all of a world)")
-    add("--precision", help="of training: bf16 is faster on many new CPUs, too (default: bf16 on a GPU)")
+    add("--precision", help="bf16 is faster on many new CPUs, too (default: bf16 on a GPU)")
     add("--seed", type=int, default=0)
     train_parser.set_defaults(run=train)
     add = (report_parser := verbs.add_parser("report")).add_argument

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from compare_data import DEPTH, TASKS, VARIANTS, Part, drawn_candidates, gold_ranks, read_parts
 from entity_linking_data import WINDOW, prepare, probe_data
-from experiment import Clock, is_trained, note, save, seconds_per_step
+from experiment import Clock, encoding, is_trained, note, save, seconds_per_step
 
 from crosscut.encoders import Encoder, as_encoder
 from crosscut.encoders.base import Role
@@ -33,8 +33,8 @@ MEASURING = 25  # seconds of any other unit
 class Remembered(Encoder):
     """An encoder that does not encode the same texts twice: all trainings have the same first stage."""
 
-    def __init__(self, inner: Encoder) -> None:
-        self.inner, self.name = inner, inner.name
+    def __init__(self, inner: Encoder, precision: str | None = None) -> None:
+        self.inner, self.name, self.precision = inner, inner.name, precision
         self._made: dict[tuple[Role, int], np.ndarray] = {}
 
     def digest(self) -> str:
@@ -43,7 +43,8 @@ class Remembered(Encoder):
     def _encode(self, texts: Sequence[str], role: Role) -> np.ndarray:
         key = role, hash(tuple(texts))
         if key not in self._made:
-            self._made[key] = self.inner.encode(texts, role)
+            with encoding(self.precision):
+                self._made[key] = self.inner.encode(texts, role)
         return self._made[key]
 
 
@@ -125,7 +126,7 @@ class Run:
 
     @cached_property
     def stage(self) -> Remembered:
-        return Remembered(as_encoder(str(self.encoder)))
+        return Remembered(as_encoder(str(self.encoder)), self.args.precision)
 
     @property
     def batch_size(self) -> int:

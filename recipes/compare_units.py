@@ -13,7 +13,7 @@ from compare_run import Run
 from compare_scoring import Compared
 from entity_linking import anchor_count, drawn
 from entity_linking_data import World
-from experiment import note, save
+from experiment import encoding, note, save
 
 from crosscut.compare import as_comparer
 from crosscut.data import read_queries
@@ -51,23 +51,24 @@ def variant(run: Run, name: str) -> None:
     comparer, counts = as_comparer(str(run.model(name))), VARIANTS[name].counts
     counts = counts if run.task.has_stage else (run.task.reranked,)
     ranks, kept, chunked, bytes = {}, {}, {}, []
-    for part in run.parts:
-        compared = Compared.of(comparer, part.examples.queries, part.examples.items)
-        bytes.append(compared.bytes)
-        candidates = run.candidates[part.name]
-        right = part.right(candidates)
-        for count in counts:
-            few = candidates[:, :count]
-            scores = compared.scores(few)
-            ranks[f"{part.name}/{count}"] = gold_ranks(scores, right[:, :count])
-            if name == "cmc" and count in SOURCES and run.task.has_stage:
-                best = top(scores, max(CALLS))
-                kept[f"{part.name}/{count}"] = np.take_along_axis(few, best, axis=1)
-        if name == "cmc" and run.task.has_stage:
-            parts = (
-                compared.scores(candidates[:, at : at + CHUNK]) for at in range(0, candidates.shape[1], CHUNK)
-            )
-            chunked[f"{part.name}/{DEPTH}"] = gold_ranks(np.concatenate(list(parts), axis=1), right)
+    with encoding(run.args.precision):
+        for part in run.parts:
+            compared = Compared.of(comparer, part.examples.queries, part.examples.items)
+            bytes.append(compared.bytes)
+            candidates = run.candidates[part.name]
+            right = part.right(candidates)
+            for count in counts:
+                few = candidates[:, :count]
+                scores = compared.scores(few)
+                ranks[f"{part.name}/{count}"] = gold_ranks(scores, right[:, :count])
+                if name == "cmc" and count in SOURCES and run.task.has_stage:
+                    best = top(scores, max(CALLS))
+                    kept[f"{part.name}/{count}"] = np.take_along_axis(few, best, axis=1)
+            if name == "cmc" and run.task.has_stage:
+                parts = (
+                    compared.scores(candidates[:, at : at + CHUNK]) for at in range(0, candidates.shape[1], CHUNK)
+                )
+                chunked[f"{part.name}/{DEPTH}"] = gold_ranks(np.concatenate(list(parts), axis=1), right)
     if kept:
         save(run.out / "kept.npz", **kept)
         save(run.results / "cmc-chunked.npz", **chunked)
@@ -124,7 +125,8 @@ def join(run: Run) -> None:
     for part in read_parts(run.args.task, run.data):
         ids, texts, anchors = rows_of(run, part)
         items = part.examples.items
-        compared = Compared.of(comparer, texts, items)
+        with encoding(run.args.precision):
+            compared = Compared.of(comparer, texts, items)
         count = min(run.args.nearest, LARGEST)
         made: dict[str, Any] = {"query_ids": np.array(ids), "anchors": np.array(anchors)}
         if count >= len(items):
@@ -133,7 +135,8 @@ def join(run: Run) -> None:
             queries, vectors = run.stage.encode(texts, "query"), run.stage.encode(items, "item")
             found = by_vectors(queries, vectors, count, [np.zeros(0, np.int64)] * len(texts))
             made["positions"] = found.astype(np.uint16 if len(items) <= 1 << 16 else np.int32)
-        made["scores"] = compared.scores(found).astype(np.float16)
+        with encoding(run.args.precision):
+            made["scores"] = compared.scores(found).astype(np.float16)
         save(run.results / f"join-{part.name}.npz", item_ids=np.array(part.examples.item_ids), **made)
     note(run.results / "join.done.json", nearest=run.args.nearest)
 

@@ -65,6 +65,15 @@ class Clock:
         self.say(name, "took", self.times[name], "s")
 
 
+@contextmanager
+def encoding(precision: str | None) -> Iterator[None]:
+    """Encode and compare in bf16 on a CPU too, where a training was asked for it."""
+    import torch
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        yield
+
+
 def is_trained(folder: Path) -> bool:
     """Whether a training has written its model there."""
     return (folder / "training.json").is_file()
