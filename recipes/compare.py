@@ -106,7 +106,7 @@ def main() -> None:
     train_parser.set_defaults(run=train)
     add = (report_parser := verbs.add_parser("report")).add_argument
     for name, about in REPORTED.items():
-        add(f"--{name}", type=Path, metavar="RESULTS", help=about)
+        add(f"--{name.replace('_', '-')}", type=Path, metavar="RESULTS", help=about)
     add("--worlds", type=Path, metavar="WORLDS", help="to search the score matrices of entity_linking.py, ...")
     add("--matrices", type=Path, metavar="RESULTS", help="... which are these")
     add("--beir", type=Path, metavar="BEIR", help="to search the score matrix ...")

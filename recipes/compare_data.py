@@ -121,11 +121,14 @@ TASKS = {
 REPORTED = {  # runs that a report can have
     "linking": "entity linking, by definitions alone",
     "easy": "entity linking with --easy",
+    "brief": "entity linking behind a bi-encoder that was trained for a short time",
     "public": "entity linking behind a bi-encoder of no domain (--encoder)",
     "passages": "passages",
+    "public_passages": "passages behind a bi-encoder of no domain",
     "scifact": "passages of another data set",
     "replies": "replies",
 }
+WEAK = ("brief", "public", "public_passages", "scifact")  # whose first stage knows little of the data
 
 
 @dataclass(frozen=True)

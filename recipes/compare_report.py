@@ -21,6 +21,7 @@ from compare_data import (
     RERANKED,
     SOURCES,
     STARTS,
+    WEAK,
     WIDE,
 )
 from compare_results import FIRST, Results, found_only, mean, recall, reciprocal
@@ -46,7 +47,7 @@ def write(args: argparse.Namespace) -> None:
     tables: dict[str, str] = {}
     runs = {name: Results(path) for name in REPORTED if (path := getattr(args, name))}
     for name, run in runs.items():
-        end = "" if name == "linking" else f"-{name}"
+        end = "" if name == "linking" else f"-{name.replace('_', '-')}"
         if run.has(FIRST) and run.has("cmc"):
             tables[f"compare-retrieval{end}"] = retrieval_table(run)
             tables[f"compare-candidates{end}"] = candidates_table(run)
@@ -58,7 +59,9 @@ def write(args: argparse.Namespace) -> None:
             tables[f"compare-starts{end}"] = starts_table(run)
         if any(run.has(ablation) for ablation in ABLATIONS):
             tables[f"compare-ablation{end}"] = ablation_table(run)
-    tables["compare-rerankers"] = rerankers_table({name: run for name, run in runs.items() if name != "public"})
+    for is_weak, end in ((False, ""), (True, "-weak")):
+        if chosen := {name: run for name, run in runs.items() if (name in WEAK) == is_weak}:
+            tables[f"compare-rerankers{end}"] = rerankers_table(chosen)
     curves = {machine: curve for run in runs.values() for machine, curve in run.curves().items()}
     if curves:
         tables["compare-time"] = time_table(curves)
@@ -191,8 +194,8 @@ def rerankers_table(runs: dict[str, Results]) -> str:
                 cells += [_with_interval(recall(ranks, 1)), percent(mean(reciprocal(ranks)))]
         rows += [[label, *cells, *(_costs(timed, name) if timed else ["–"])]] if known else []
     header = [""]
-    for task, run in runs.items():
-        is_linking = run.settings["task"] == "linking"
+    for name, run in runs.items():
+        task, is_linking = name.removeprefix("public_"), run.settings["task"] == "linking"
         header += [f"{task}: accuracy", "normalised"] if is_linking else [f"{task}: R@1", "MRR@10"]
     machines = timed.pipelines if timed else []
     return table([*header, *(f"time, {machine}" for machine in machines), "memory"], rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import hashlib
 import json
 import math
 import shutil
@@ -31,21 +32,22 @@ MEASURING = 25  # seconds of any other unit
 
 
 class Remembered(Encoder):
-    """An encoder that does not encode the same texts twice: all trainings have the same first stage."""
+    """An encoder that does not encode the same texts twice: all trainings of a run have one first stage."""
 
-    def __init__(self, inner: Encoder, precision: str | None = None) -> None:
-        self.inner, self.name, self.precision = inner, inner.name, precision
-        self._made: dict[tuple[Role, int], np.ndarray] = {}
+    def __init__(self, inner: Encoder, folder: Path, precision: str | None = None) -> None:
+        self.inner, self.name, self.folder, self.precision = inner, inner.name, folder, precision
 
     def digest(self) -> str:
         return self.inner.digest()
 
     def _encode(self, texts: Sequence[str], role: Role) -> np.ndarray:
-        key = role, hash(tuple(texts))
-        if key not in self._made:
+        about = json.dumps([self.digest(), role, *texts]).encode()
+        path = self.folder / f"{hashlib.sha256(about).hexdigest()[:16]}.npy"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
             with encoding(self.precision):
-                self._made[key] = self.inner.encode(texts, role)
-        return self._made[key]
+                save(path, self.inner.encode(texts, role))
+        return np.load(path, allow_pickle=False)
 
 
 class Run:
@@ -126,7 +128,7 @@ class Run:
 
     @cached_property
     def stage(self) -> Remembered:
-        return Remembered(as_encoder(str(self.encoder)), self.args.precision)
+        return Remembered(as_encoder(str(self.encoder)), self.out / "vectors", self.args.precision)
 
     @property
     def batch_size(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from crosscut.compare.base import ItemVectors
 from crosscut.compare.registry import model_class
 from crosscut.encoders import Encoder, as_encoder
+from crosscut.encoders.base import Role
 from crosscut.errors import CrosscutError
 from crosscut.scorers.tokens import check_limits
 from crosscut.system import needs_extra
@@ -164,11 +166,11 @@ def _candidates(
     count, seed = record["candidates"], settings.seed
     if stage is None:
         return Drawn(train, None, count, seed), Drawn(dev, None, count, seed)
-    found = _vectors(stage, train, work / f"{folder.CANDIDATES}train", record["scale"], None)
+    found = _vectors(stage, train, work / f"{folder.CANDIDATES}train", record["scale"], None, settings)
     if record["negatives"] == "random":
         return Drawn(train, found, count, seed), Drawn(dev, None, count, seed)
     known = found.items if dev.items == train.items else None
-    dev_found = _vectors(stage, dev, work / f"{folder.CANDIDATES}dev", record["scale"], known)
+    dev_found = _vectors(stage, dev, work / f"{folder.CANDIDATES}dev", record["scale"], known, settings)
 
     def mined(name: str, examples: Examples, by: FirstStage, depth: int, answers_too: bool) -> np.ndarray:
         find = vector_finder(by.queries, by.items, settings.own_device)
@@ -180,15 +182,29 @@ def _candidates(
     return rows, Ranked(mined("dev", dev, dev_found, count, answers_too=True))
 
 
-def _vectors(stage: Encoder, examples: Examples, path: Path, scale: float, items: np.ndarray | None) -> FirstStage:
-    queries = folder.kept(
-        path.with_name(f"{path.name}-queries.npy"), lambda: stage.encode(examples.queries, "query")
-    )
-    return FirstStage(queries, _item_vectors(stage, examples, path) if items is None else items, scale)
+def _vectors(
+    stage: Encoder, examples: Examples, path: Path, scale: float, items: np.ndarray | None, settings: Settings
+) -> FirstStage:
+    asked = partial(_encoded, stage, examples.queries, "query", settings)
+    queries = folder.kept(path.with_name(f"{path.name}-queries.npy"), asked)
+    return FirstStage(queries, _item_vectors(stage, examples, path, settings) if items is None else items, scale)
 
 
-def _item_vectors(stage: Encoder, examples: Examples, path: Path) -> np.ndarray:
-    return folder.kept(path.with_name(f"{path.name}-items.npy"), lambda: stage.encode(examples.items, "item"))
+def _item_vectors(stage: Encoder, examples: Examples, path: Path, settings: Settings) -> np.ndarray:
+    asked = partial(_encoded, stage, examples.items, "item", settings)
+    return folder.kept(path.with_name(f"{path.name}-items.npy"), asked)
+
+
+def _encoded(stage: Encoder, texts: Sequence[str], role: Role, settings: Settings) -> np.ndarray:
+    with _rounding(settings):
+        return stage.encode(texts, role)
+
+
+def _rounding(settings: Settings) -> AbstractContextManager[Any]:
+    """Encode as exactly as the training computes: a CPU that is told to take bf16 is many times as fast so."""
+    import torch
+
+    return torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bf16")
 
 
 def _fixed(
@@ -205,11 +221,15 @@ def _fixed(
     known = stage if stage is not None and model.per_item == 1 and stage.digest() == own else None
     comparer = ModelComparer(model, device=settings.own_device)
 
+    def encoded(items: Sequence[str]) -> ItemVectors:
+        with _rounding(settings):
+            return comparer.encode_items(items)
+
     def rows(examples: Examples, name: str) -> ItemVectors:
         path = work / f"{folder.CANDIDATES}{name}"
         if known is not None:
-            return ItemVectors.single(_item_vectors(known, examples, path).astype(np.float16))
-        made = cache(lambda: comparer.encode_items(examples.items))
+            return ItemVectors.single(_item_vectors(known, examples, path, settings).astype(np.float16))
+        made = cache(partial(encoded, examples.items))
         return ItemVectors(
             folder.kept(path.with_name(f"{path.name}-rows.npy"), lambda: made().rows),
             folder.kept(path.with_name(f"{path.name}-starts.npy"), lambda: made().starts),
