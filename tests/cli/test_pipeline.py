@@ -76,6 +76,26 @@ def test_items_that_are_added_need_the_model_too(run, built, folder):
     assert found["hits"][0]["id"] == "n1"
 
 
+def test_a_scorer_that_no_stage_needs_is_not_asked_for(run, built):
+    command = ["search", built, "flood damage", *MODEL, "--pipeline"]
+    assert run(*command, "lexical:20 > letters:3", trust=False)[0] == 0
+    status, _, err = run(*command, "lexical:20 > cross:3", trust=False)
+    assert status == 2 and "give --scorer python:my_scorers:words if you trust that code" in err
+
+
+@pytest.mark.parametrize("given", ["", "x=", "=my-cmc"])
+def test_a_compare_model_without_a_name_or_a_place(run, built, given):
+    status, _, err = run("index", "--out", built, "--add", *SCORER, "--compare", given)
+    assert status == 2 and "--compare takes MODEL or NAME=MODEL" in err
+
+
+def test_an_odd_name_of_a_compare_model(run, built):
+    status, _, err = run(
+        "index", "--out", built, "--add", *SCORER, "--compare", "Bad_Name=python:my_compare:other"
+    )
+    assert status == 2 and "named with a-z, 0-9 and hyphens" in err
+
+
 def test_a_pipeline_as_json(run, built):
     pipeline = ["--pipeline", "lexical:20 > letters:8 > cross:4"]
     status, out, err = search(run, *pipeline, *MODEL, "-k", 2, "--json")

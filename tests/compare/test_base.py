@@ -48,5 +48,10 @@ def test_numbers_that_are_not_finite():
     model = Broken(score=np.nan)
     with pytest.raises(CrosscutError, match="must give 3 finite scores"):
         model.score(model.encode_queries(["a"]), [model.encode_items(["a", "b", "c"])])
+    damaged = ItemVectors.single(np.array([[0.0, np.nan]], np.float16))
+    with pytest.raises(CrosscutError, match=r"vectors of items .* are damaged .*--remove-compare"):
+        model.score(model.encode_queries(["a"]), [damaged])
+    with pytest.raises(CrosscutError, match=r"2 candidates have 2 vectors, of one of them 0"):
+        model.score(model.encode_queries(["a"]), [ItemVectors(np.ones((2, 2)), np.array([0, 0, 2]))])
     with pytest.raises(CrosscutError, match="cannot be saved"):
         model.save("nowhere")

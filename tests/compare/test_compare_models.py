@@ -165,6 +165,74 @@ def test_the_digest_follows_weights_and_settings(comparer, encoder):
     assert other.digest() != comparer.digest()
 
 
+def test_the_digest_follows_the_words(encoder, tmp_path):
+    comparer_of("cmc", encoder).save(tmp_path / "cmc")
+    digest = as_comparer(tmp_path / "cmc", device="cpu").digest()
+    path = tmp_path / "cmc" / "encoder" / "tokenizer.json"
+    about = json.loads(path.read_text())
+    words = about["model"]["vocab"]
+    one, other = list(words)[-2:]
+    words[one], words[other] = words[other], words[one]
+    path.write_text(json.dumps(about))
+    assert as_comparer(tmp_path / "cmc", device="cpu").digest() != digest
+    for file in path.parent.glob("*token*"):
+        file.unlink()
+    with pytest.raises(CrosscutError, match=r"encoder has no tokenizer: save it there too|cannot load"):
+        as_comparer(tmp_path / "cmc", device="cpu")
+
+
+def test_a_folder_holds_the_last_model_that_was_saved_there(encoder, tmp_path):
+    from crosscut.compare.comparer import ModelComparer
+
+    ModelComparer(make("cmc", encoder, two=True), device="cpu").save(tmp_path / "model")
+    last = comparer_of("bi", encoder)
+    last.save(tmp_path / "model")
+    assert as_comparer(tmp_path / "model", device="cpu").digest() == last.digest()
+
+
+def test_a_pass_has_room_for_the_query_before_every_candidate(encoder, monkeypatch):
+    from crosscut.compare import comparer as module
+
+    monkeypatch.setitem(module.ROWS, "cpu", 64)
+    model, seen = comparer_of("deformer", encoder), []
+    compare = model.model.compare
+    monkeypatch.setattr(
+        model.model, "compare", lambda *given: (seen.append(given[2].shape[1]), compare(*given))[1], raising=False
+    )
+    query = model.encode_queries(["blue sky " * 12])
+    items = model.encode_items(["whale"] * 20)
+    (scores,) = model.score(query, [items])
+    rows = len(query.rows) + items.counts[0]
+    assert max(seen) <= max(1, 64 // rows) and sum(seen) == 20
+    np.testing.assert_allclose(scores, scores[0], atol=1e-5)
+
+
+def test_too_little_memory_is_said(encoder, monkeypatch):
+    model = comparer_of("cmc", encoder)
+
+    def full(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    monkeypatch.setattr(model.model, "compare", full, raising=False)
+    with pytest.raises(CrosscutError, match=r"not enough memory on cpu to compare 2 candidates .*chunk=1024"):
+        model.score(model.encode_queries(["whale"]), [model.encode_items(["sky", "a"])])
+
+
+def test_a_cross_encoder_is_no_compare_model(tmp_path):
+    import tiny_families
+    import transformers
+
+    folder = tiny_families.save(
+        tmp_path / "cross",
+        "bert",
+        transformers.AutoModelForSequenceClassification,
+        tiny_families.tokenizer_of("bert"),
+        num_labels=1,
+    )
+    with pytest.raises(CrosscutError, match=r"ForSequenceClassification, which scores pairs: it is for --scorer"):
+        as_comparer(folder)
+
+
 def test_a_fresh_model_ranks_about_as_its_encoder(encoder):
     from crosscut.compare.comparer import ModelComparer
     from crosscut.compare.registry import model_class
@@ -220,6 +288,8 @@ def test_folders_that_are_no_compare_models(encoder, tmp_path):
     with pytest.raises(CrosscutError, match="cannot compare with 3"):
         as_comparer(3)
     comparer_of("cmc", encoder).save(tmp_path / "cmc")
+    with pytest.raises(CrosscutError, match="is a compare model, and no bi-encoder: leave 'bi:' out"):
+        as_comparer(f"bi:{tmp_path / 'cmc'}")
     about = json.loads((tmp_path / "cmc" / "compare.json").read_text())
     for change, message in (
         ({"kind": "cnc"}, "there is no compare model 'cnc'"),

@@ -7,7 +7,7 @@ from crosscut.compare import encode_together
 from crosscut.encoders import GivenVectors, as_encoder
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("sentence_transformers")
+sentence_transformers = pytest.importorskip("sentence_transformers")
 from compare.tiny_compare import TEXTS, comparer_of, save_encoder  # noqa: E402
 from crosscut.compare.together import Together  # noqa: E402
 
@@ -50,6 +50,22 @@ def test_a_shared_encoder_runs_once(encoder):
     (group,) = Together(models).groups.values()
     assert len(group.encoders) == 1 and not group.stacked
     check(models, encode_together(models, TEXTS))
+
+
+class Loud(sentence_transformers.SentenceTransformer):
+    """Encodes queries in a way of its own."""
+
+    def encode_query(self, texts, **options):
+        return self.encode([text.upper() + " whale" for text in texts], **options)
+
+
+def test_encoders_that_encode_in_their_own_way_do_so(encoder):
+    short = sentence_transformers.SentenceTransformer(str(encoder), device="cpu", truncate_dim=8)
+    models = [as_encoder(short), as_encoder(Loud(str(encoder), device="cpu")), comparer_of("bi", encoder)]
+    for stack in (None, True):
+        both = Together(models, stack)
+        assert not both.groups
+        check(models, both.encode(TEXTS))
 
 
 def test_others_run_one_after_the_other(encoder, other, tmp_path):

@@ -66,6 +66,20 @@ def test_the_default_search_learns_from_a_real_model(encoders, tmp_path):
     assert len(index._searcher.corpus.prior.coefficients) == 1 + 3 * 2
 
 
+def test_a_model_that_another_handle_has_replaced_is_loaded_anew(encoders, tmp_path):
+    one, two = (save("cmc", encoders / "small", tmp_path / f"model{seed}", seed=seed) for seed in (0, 1))
+    path = tmp_path / "x.index"
+    Index.build(TEXTS, scorer=Words().scorer(), encoder=False, compare=one, path=path)
+    ours, theirs = (Index.load(path, scorer=Words().scorer()) for _ in range(2))
+    before = [hit.score for hit in ours.search(QUERY, pipeline="cmc:3")]
+    theirs.remove_compare("cmc")
+    theirs.add_compare(two)
+    ours.delete(["0"])  # which reads the index anew
+    now = [hit.score for hit in ours.search(QUERY, pipeline="cmc:3")]
+    fresh = Index.load(path, scorer=Words().scorer()).search(QUERY, pipeline="cmc:3")
+    assert now == [hit.score for hit in fresh] != before
+
+
 def test_another_model_in_the_same_folder_is_noticed(encoders, tmp_path):
     folder = save("cmc", encoders / "small", tmp_path / "model")
     path = tmp_path / "x.index"

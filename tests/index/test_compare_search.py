@@ -121,6 +121,7 @@ def test_stages_may_be_objects(index):
     assert found(index.search(QUERY, pipeline=pipeline)) == found(
         index.search(QUERY, pipeline="dense:30 > words:5")
     )
+    assert found(index.search(QUERY, pipeline=Stage("dense", 3))) == found(index.search(QUERY, pipeline="dense:3"))
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
@@ -516,6 +517,19 @@ def test_an_index_that_names_its_compare_model_finds_nobody_elses(folder):
         index.search(QUERY)
     with pytest.raises(CrosscutError, match="give it as compare="):
         index.add([Item("new", "word1")])
+
+
+def test_a_model_that_another_handle_has_replaced_is_noticed(tmp_path):
+    make(path=tmp_path / "x.index")
+    ours, theirs = load(tmp_path / "x.index"), load(tmp_path / "x.index")
+    assert len(ours.search(QUERY, pipeline="one-row:3")) == 3
+    theirs.remove_compare("one-row")
+    theirs.add_compare(OneRow(salt="other"))
+    ours.delete([IDS[0]])  # which reads the index anew
+    with pytest.raises(CrosscutError, match="the vectors 'one-row' of this index were made by"):
+        ours.search(QUERY, pipeline="one-row:3")
+    with pytest.raises(CrosscutError, match="the vectors 'one-row' of this index were made by"):
+        ours.search(QUERY)
 
 
 def test_results_of_a_method_have_no_stages(index):

@@ -18,6 +18,7 @@ from test_resume import _run_and_die, _without_temporary
 from crosscut.compare import ItemVectors
 from crosscut.errors import CrosscutError
 from crosscut.index import compared, steps
+from crosscut.index import store as store_module
 from crosscut.index.build import build
 from crosscut.index.change import add_anchor_queries, add_items, delete, repair
 from crosscut.index.compared import add_compare, remove_compare
@@ -52,7 +53,7 @@ def check_vectors(store, name, model):
 
 @pytest.mark.parametrize("kind", [OneRow, Words])
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_vectors_are_kept_as_the_model_makes_them(tmp_path, kind, in_memory):
+def test_vectors_are_kept_as_the_model_makes_them(tmp_path, monkeypatch, kind, in_memory):
     store, model = start(None if in_memory else tmp_path / "x"), kind()
     assert add_compare(store, model) == model.kind
     assert model.items == len(ITEMS)
@@ -61,8 +62,11 @@ def test_vectors_are_kept_as_the_model_makes_them(tmp_path, kind, in_memory):
     assert model.items == len(ITEMS)
     if not in_memory:
         check_vectors(Store.open(tmp_path / "x"), model.kind, model)
-        rows = Store.open(tmp_path / "x").parts().compared[model.kind].segments[0].rows
-        assert isinstance(rows, np.memmap)
+        for mapped in (False, True):
+            monkeypatch.setattr(store_module, "SMALL", 0 if mapped else 1 << 24)
+            (segment,) = Store.open(tmp_path / "x").parts().compared[model.kind].segments
+            assert isinstance(segment.rows, np.memmap) == mapped  # every one of those keeps a file open
+            assert segment.starts.base is None
         assert sorted(path.name for path in (tmp_path / "x/compare" / model.kind).iterdir()) == [
             "rows-000000.npy",
             "starts-000000.npy",
@@ -296,7 +300,7 @@ def test_damaged_vectors_are_named_and_made_anew(tmp_path, name, damage):
         np.save(path, array[::-1] if array.ndim == 1 else array[:, :3])
     else:
         path.write_bytes(whole[:-1] if damage == "truncated" else b"PK\3\4" + whole)
-    with pytest.raises(CrosscutError, match=r"compare/words.* is (damaged|missing).*run the same build again"):
+    with pytest.raises(CrosscutError, match=r"compare/words.* is (damaged|missing).*--add --compare words="):
         Store.open(tmp_path / "x").parts()
     repair(store, comparers=comparers, **MODELS)
     assert path.read_bytes() == whole

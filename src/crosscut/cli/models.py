@@ -93,8 +93,10 @@ def load_comparer(text: str) -> tuple[str | None, Comparer | str]:
     from crosscut.compare import Comparer
 
     name, equals, model = text.partition("=")
-    if not equals or not name.replace("-", "").isalnum() or Path(text).exists():
+    if not equals or Path(text).exists():
         name, model = "", text
+    if not model or (equals and not name and model != text):
+        raise CrosscutError(f"--compare takes MODEL or NAME=MODEL, such as small=my-cmc, but got {text!r}")
     if model.startswith(PYTHON):
         found = _import(model)
         if not isinstance(found, Comparer):
@@ -139,6 +141,7 @@ def open_index(
     other_models: bool,
     options: Sequence[str] = (),
     compare: Sequence[str] = (),
+    needs_scorer: bool = True,
 ) -> Index:
     """The index in `folder`, with the models that it names unless others are given."""
     from crosscut.index.index import Index
@@ -146,7 +149,8 @@ def open_index(
 
     manifest = Store.open(folder).manifest
     # Other names are resolved by the index itself, when it comes to need the model.
-    by_us = scorer or options or (manifest.scorer and manifest.scorer.name.startswith(PYTHON))
+    is_code = manifest.scorer is not None and manifest.scorer.name.startswith(PYTHON)
+    by_us = scorer or options or (is_code and needs_scorer)
     if encoder is None and manifest.encoder and manifest.encoder.name.startswith(PYTHON):
         raise _untrusted("encoder", manifest.encoder.name)
     return Index.load(

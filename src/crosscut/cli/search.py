@@ -108,10 +108,12 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from crosscut.cli.models import open_index
+    from crosscut.search.pipeline import Pipeline
 
     queries, single = _queries(args.query, args.queries)
     models = args.scorer, args.encoder, args.other_models, args.scorer_option, args.compare
-    index = open_index(args.folder, *models)
+    needs_scorer = args.pipeline is None or Pipeline.parse(args.pipeline).needs_scorer
+    index = open_index(args.folder, *models, needs_scorer=needs_scorer)
     results = index.search(
         [query.text for query in queries],
         k=args.k,

@@ -172,18 +172,23 @@ class Comparer(ABC):
                 f"the {what} have vectors of shape {vectors.rows.shape}, but the compare model {self.name} has "
                 f"{self.width} dimensions: encode them with this model"
             )
-        if (
-            what == "candidates"
-            and self.per_item is not None
-            and len(vectors.rows) != self.per_item * len(vectors)
-        ):
-            raise CrosscutError(
-                f"{len(vectors)} candidates have {len(vectors.rows)} vectors, but the compare model {self.name} "
-                f"has {self.per_item} of each: encode them with this model"
-            )
+        if what == "candidates" and self.per_item is not None:
+            others = vectors.counts[vectors.counts != self.per_item]
+            if len(others) or len(vectors.rows) != self.per_item * len(vectors):
+                raise CrosscutError(
+                    f"{len(vectors)} candidates have {len(vectors.rows)} vectors, of one of them "
+                    f"{(others if len(others) else vectors.counts)[0]}, but the compare model {self.name} has "
+                    f"{self.per_item} of each: encode them with this model"
+                )
 
     def _check_scores(self, scores: np.ndarray, items: ItemVectors) -> None:
         if scores.shape != (len(items),) or not np.isfinite(scores).all():
+            if not np.isfinite(items.rows).all():
+                raise CrosscutError(
+                    f"the vectors of items for the compare model {self.name} are damaged (not finite): encode "
+                    "them anew; in an index, remove the model and add it again "
+                    "(`crosscut index --out INDEX --add --remove-compare NAME --compare NAME=MODEL`)"
+                )
             raise CrosscutError(
                 f"the compare model {self.name} must give {len(items)} finite scores, but gave an array of shape "
                 f"{scores.shape} with {np.isfinite(scores).sum()} of them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -29,6 +30,7 @@ from crosscut.errors import CrosscutError
 from crosscut.scorers.model_files import loading, model_location
 from crosscut.scorers.tokens import check_limits, length_batches
 from crosscut.scorers.torch_models import any_shape, fitting_tokens, pick_device
+from crosscut.scorers.transformer import out_of_memory
 
 FORMAT = 1
 ABOUT = "compare.json"
@@ -104,7 +106,16 @@ class ModelComparer(Comparer):
         scores: list[np.ndarray] = [np.zeros(0)] * len(candidates)
         with torch.inference_mode(), any_shape():
             for group in self._groups(candidates):
-                made = self._score_group(queries.take(group), [candidates[place] for place in group])
+                try:
+                    made = self._score_group(queries.take(group), [candidates[place] for place in group])
+                except (RuntimeError, MemoryError) as error:
+                    if not out_of_memory(error):
+                        raise
+                    raise CrosscutError(
+                        f"there is not enough memory on {self.device} to compare {len(candidates[group[0]])} "
+                        f"candidates with {self.name}: give it fewer, or a smaller chunk, as in "
+                        "as_comparer(model, chunk=1024)"
+                    ) from error
                 for place, values in zip(group, made, strict=True):
                     scores[place] = values
         return scores
@@ -126,7 +137,7 @@ class ModelComparer(Comparer):
         rows, there = self._padded(queries)
         size = len(candidates[0])
         scores = np.empty((len(candidates), size), np.float32)
-        for places in self._passes(candidates):
+        for places in self._passes(candidates, asked=rows.shape[1]):
             chunks, each = places.shape
             chosen = places.reshape(-1)
             in_order = np.array_equal(chosen, np.arange(size))
@@ -141,14 +152,17 @@ class ModelComparer(Comparer):
             scores[:, chosen] = made.reshape(len(candidates), -1).cpu().numpy()
         return scores
 
-    def _passes(self, candidates: Sequence[ItemVectors]) -> Iterator[np.ndarray]:
-        """Places (chunks, size) of the candidates of each pass; those of one chunk see each other."""
+    def _passes(self, candidates: Sequence[ItemVectors], asked: int) -> Iterator[np.ndarray]:
+        """Places (chunks, size) of the candidates of each pass; those of one chunk see each other.
+
+        asked: rows of a query, which a model with a row per token may put before each of the candidates.
+        """
         size, room = len(candidates[0]), max(1, self._room // len(candidates))
         if self.model.largest is not None:
             chunks = _cut(np.arange(size), min(self.chunk or self.model.largest, self.model.largest))
             yield from _stacked(chunks, room)
         elif self.per_item is None:  # one query alone: its candidates by length
-            yield from (part[None] for part in length_batches(candidates[0].counts, room, waste=0.25))
+            yield from (part[None] for part in length_batches(candidates[0].counts + asked, room, waste=0.25))
         else:
             yield from (part[None] for part in _cut(np.arange(size), max(1, room // self.per_item)))
 
@@ -217,6 +231,9 @@ def _stacked(chunks: Sequence[np.ndarray], room: int) -> Iterator[np.ndarray]:
 def save(model: CompareModel, folder: Path) -> None:
     """Write `compare.json`, the encoders, and the model's own layers if it has any."""
     folder.mkdir(parents=True, exist_ok=True)
+    for role, place in FOLDERS.items():
+        if role not in model.encoders and (folder / place).exists():  # of a model that was there before
+            shutil.rmtree(folder / place)
     for role, encoder in model.encoders.items():
         encoder.model.save(str(folder / FOLDERS[role]), create_model_card=False)
     if layers := model.own_state():
@@ -253,11 +270,20 @@ def _folder(location: str) -> Path | None:
 
 
 def _check_is_encoder(folder: Path) -> None:
+    if (folder / ABOUT).is_file():
+        raise CrosscutError(f"{folder} is a compare model, and no bi-encoder: leave {BI!r} out")
     names = ("modules.json", "config.json", "config_sentence_transformers.json")
     if folder.is_dir() and not any((folder / name).is_file() for name in names):
         raise CrosscutError(
             f"{folder} is not the folder of a compare model: it has no {ABOUT}, and no config.json of an encoder"
         )
+    with suppress(OSError, ValueError, AttributeError):
+        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        heads = [kind for kind in about.get("architectures") or [] if kind.endswith("ForSequenceClassification")]
+        if heads and not (folder / "modules.json").is_file():
+            raise CrosscutError(
+                f"{folder} is a {heads[0]}, which scores pairs: it is for --scorer, not for --compare"
+            )
 
 
 def load_model(folder: Path) -> CompareModel:

@@ -52,7 +52,18 @@ class TextEncoder(torch.nn.Module):
         with loading(place):
             # Safetensors only: the older format of weights can run code.
             options = {"use_safetensors": True, "dtype": torch.float32}
-            return cls(SentenceTransformer(place, device="cpu", model_kwargs=options))
+            encoder = cls(SentenceTransformer(place, device="cpu", model_kwargs=options))
+        if len(encoder.vocabulary) <= len(set(encoder.model.tokenizer.all_special_ids)):
+            # Without any file of it, transformers makes up a tokenizer that knows no word.
+            raise CrosscutError(
+                f"the encoder in {place} has no tokenizer: save it there too, with tokenizer.save_pretrained"
+            )
+        return encoder
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """Numbers of the tokens that its tokenizer knows."""
+        return dict(self.model.tokenizer.get_vocab())
 
     @property
     def inner(self) -> Any:
@@ -112,9 +123,10 @@ class TextEncoder(torch.nn.Module):
         return features["sentence_embedding"]
 
     def digest(self) -> str:
-        """Of the weights, and of what else its vectors depend on."""
+        """Of the weights, and of what else its vectors depend on: the words, and how they are read and pooled."""
         modules: list[Any] = [
             (type(m).__name__, getattr(m, "get_config_dict", dict)()) for m in list(self.model)[1:]
         ]
-        about = [state_digest(self.model), self.model.max_seq_length, self.prompts, modules]
+        words = sorted(self.vocabulary.items())
+        about = [state_digest(self.model), self.model.max_seq_length, self.prompts, modules, words]
         return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:16]

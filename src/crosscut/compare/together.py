@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
 from torch.func import functional_call, stack_module_state
 
 from crosscut.compare.base import Comparer, QueryVectors
@@ -128,11 +129,12 @@ def _stack(inners: list[Any]) -> Callable[[dict[str, torch.Tensor]], tuple[torch
 
 
 def as_module(model: Model) -> CompareModel | None:
-    """The module of a compare model, or of a sentence-transformers encoder; None of anything else."""
+    """The module of a compare model, or of a plain sentence-transformers encoder; None of anything else."""
     if isinstance(model, ModelComparer):
         return model.model
-    inner = getattr(model, "_model", None)
-    if not isinstance(model, ModelEncoder) or not isinstance(inner, torch.nn.Module):
+    inner: Any = getattr(model, "_model", None)
+    # A class of its own may encode in a way of its own.
+    if not isinstance(model, ModelEncoder) or type(inner) is not SentenceTransformer or inner.truncate_dim:
         return None
     if getattr(inner[0], "auto_model", None) is None or not hasattr(inner.tokenizer, "backend_tokenizer"):
         return None

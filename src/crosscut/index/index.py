@@ -31,7 +31,7 @@ from crosscut.index.searcher import Searcher
 from crosscut.index.store import Store
 from crosscut.scorers import Scorer, as_scorer, scorer_again
 from crosscut.search import DEFAULT_METHOD, settings_of
-from crosscut.search.pipeline import Pipeline
+from crosscut.search.pipeline import Pipeline, Stage
 from crosscut.types import Item, Query, SearchResult
 
 DEFAULT_BUDGET = 200
@@ -263,7 +263,7 @@ class Index:
         budget: int | None = None,
         method: str | None = None,
         *,
-        pipeline: str | Pipeline | None = None,
+        pipeline: str | Pipeline | Stage | None = None,
         exclude: Iterable[str] = (),
         only: Iterable[str] | None = None,
         seed: int = 0,
@@ -288,6 +288,7 @@ class Index:
         assert searcher is not None
         if pipeline is not None:
             _check_alone({"budget": budget, "method": method, **settings})
+            pipeline = Pipeline((pipeline,)) if isinstance(pipeline, Stage) else pipeline
             stages = pipeline if isinstance(pipeline, Pipeline) else Pipeline.parse(pipeline)
             searcher.check(stages)
         budget = DEFAULT_BUDGET if budget is None else budget

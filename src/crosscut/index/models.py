@@ -57,12 +57,12 @@ class Models:
 
     def comparer(self, name: str) -> Comparer:
         """The compare model of that name in the index."""
-        if name not in self._comparers:
-            entry = self._store.manifest.compare[name]
+        entry, model = self._store.manifest.compare[name], self._comparers.get(name)
+        if model is None or (entry.by_name and not entry.fits(model)):  # another process may have replaced it
             model = self._load("compare model", entry.model, entry.by_name, as_comparer)
-            check_same(name, entry, model)
-            self._comparers[name] = model
-        return self._comparers[name]
+        check_same(name, entry, model)
+        self._comparers[name] = model
+        return model
 
     def comparers(self) -> dict[str, Comparer]:
         """All whose vectors are complete."""

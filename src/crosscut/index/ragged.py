@@ -66,7 +66,12 @@ def read(files: Files, name: str, items: int) -> ItemVectors:
         raise Damaged(f"{name}.npy is damaged (it does not hold {items} items)")
     if starts[0] != 0 or starts[-1] != len(rows) or (np.diff(starts) < 0).any():
         raise Damaged(f"{starts_of(name)}.npy is damaged (it does not fit the rows)")
-    return ItemVectors(rows, np.asarray(starts))
+    return ItemVectors(rows, np.array(starts))  # a copy, as a mapped array keeps its file open
+
+
+def in_memory(vectors: ItemVectors) -> ItemVectors:
+    """The same, without a file."""
+    return ItemVectors(np.array(vectors.rows), vectors.starts)
 
 
 class StoredVectors:

@@ -19,7 +19,7 @@ from crosscut.index.models import Models
 from crosscut.index.store import Parts, Store
 from crosscut.search import DEFAULT_METHOD, make_plan
 from crosscut.search.loop import Scored, ScorePairs, run
-from crosscut.search.pipeline import FIRST, SCORERS, Pipeline, run_pipeline
+from crosscut.search.pipeline import FIRST, Pipeline, run_pipeline
 from crosscut.search.problem import Corpus, Problem, batches
 from crosscut.types import Hit, Round, SearchResult, Seconds, StageReport
 
@@ -96,7 +96,7 @@ class Searcher:
         needs = self._needs(names)
         for batch in batches(len(texts), len(self.parts.items)):
             part = texts[batch]
-            score = self._score_pairs(part) if names & set(SCORERS) else _never
+            score = self._score_pairs(part) if pipeline.needs_scorer else _never
             self._load(needs)
             problem, encoded, encoding, comparing = self._problem(part, needs, allowed, seed)
 

@@ -39,8 +39,10 @@ from crosscut.index.files import Damaged, DiskFiles, Files
 from crosscut.index.int8 import is_int8, restore, shape_of
 from crosscut.index.lines import parse_items, parse_queries
 from crosscut.index.manifest import MANIFEST, Block, Contents, Manifest
-from crosscut.index.ragged import StoredVectors, read
+from crosscut.index.ragged import StoredVectors, in_memory, read
 from crosscut.types import Item, Query
+
+SMALL = 1 << 24  # bytes of a compare model's rows: fewer are read, as every file that is mapped stays open
 
 
 @dataclass(frozen=True)
@@ -191,9 +193,13 @@ class Store:
 
     def _compared(self, name: str) -> StoredVectors:
         segments, width = self.manifest.contents.segments, self.manifest.compare[name].width
-        advice = f"run the same build again, with the compare model {name!r}, to make this file anew"
+        model = self.manifest.compare[name].model.name
+        advice = (
+            f"`crosscut index --out {self.folder or 'INDEX'} --add --compare {name}={model}` makes this file anew"
+        )
         try:
-            vectors = [read(self.files, names.compare_rows(name, s), b.count) for s, b in enumerate(segments)]
+            read_all = (read(self.files, names.compare_rows(name, s), b.count) for s, b in enumerate(segments))
+            vectors = [in_memory(part) if part.rows.nbytes < SMALL else part for part in read_all]
         except Damaged as error:
             raise CrosscutError(f"{error}: {advice}") from error
         if any(part.rows.shape[1] != width for part in vectors):

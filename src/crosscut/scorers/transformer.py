@@ -132,7 +132,7 @@ class TransformerScorer(Scorer):
             try:
                 parts.append(self._runner.score(sent, lengths, start, end))
             except Exception as error:
-                if not _out_of_memory(error):
+                if not out_of_memory(error):
                     raise
                 self._halve(lengths[start:end])
                 continue
@@ -164,7 +164,8 @@ class TransformerScorer(Scorer):
             torch.cuda.empty_cache()
 
 
-def _out_of_memory(error: Exception) -> bool:
+def out_of_memory(error: Exception) -> bool:
+    """Whether this is what torch says when there is no memory left, on whatever device."""
     import torch
 
     # torch has a class for this on a GPU only.
@@ -172,4 +173,4 @@ def _out_of_memory(error: Exception) -> bool:
     if is_cpu or isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return True
     # While a graph is recorded, the end of the recording fails as well, and hides why.
-    return isinstance(error.__context__, Exception) and _out_of_memory(error.__context__)
+    return isinstance(error.__context__, Exception) and out_of_memory(error.__context__)

@@ -126,6 +126,11 @@ class Pipeline:
     def __str__(self) -> str:
         return " > ".join(map(str, self.stages))
 
+    @property
+    def needs_scorer(self) -> bool:
+        """Whether a stage calls the scorer."""
+        return any(stage.name in SCORERS for stage in self.stages)
+
     def __rshift__(self, other: Stage | Pipeline) -> Pipeline:
         return Pipeline((*self.stages, *(other.stages if isinstance(other, Pipeline) else (other,))))
 
