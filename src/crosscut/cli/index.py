@@ -186,11 +186,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(built))
     else:
+        compare = [name if one.complete else f"{name} (not finished)" for name, one in manifest.compare.items()]
         added = f"{len(items)} items and {len(queries)} anchor queries added, now " if store else ""
         print(
             f"{args.out}: {added}{built['items']} items, {built['anchor_queries']} anchor queries; "
             f"{scorer.calls} calls in {built['seconds']:.1f} s"
-            + (f"; compare models: {', '.join(manifest.compare)}" if manifest.compare else "")
+            + (f"; compare models: {', '.join(compare)}" if compare else "")
         )
     hint_at_cuts(scorer)
     for hint in _hints(built):
