@@ -82,7 +82,7 @@ def main() -> None:
     add("--depth", type=int, default=1024, help="of the first stage, from which they are drawn")
     add("--learning-rate", type=float, default=5e-5)
     add("--layer-rate", type=float, default=5e-4, help="learning rate of a model's own layers")
-    add("--regularise-weight", type=float, default=0.1, help="λ2")
+    add("--regularise-weight", type=float, default=0.5, help="λ2")
     add("--encoder-epochs", type=float, default=2)
     add("--encoder-steps", type=int)
     add("--encoder-batch", type=int, default=256)

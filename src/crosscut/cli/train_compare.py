@@ -54,7 +54,7 @@ examples:
         "stay near the first stage: paper, KL(p‖r) of the model's p and its r (default), reverse, KL(r‖p), or none"
     )
     add("--regularise", metavar="NAME", help=text)
-    text = "the weight of that, λ2; the cross-entropy has 1 − λ2 (default: 0.1)"
+    text = "the weight of that, λ2; the cross-entropy has 1 − λ2 (default: 0.5)"
     add("--regularise-weight", type=float, metavar="X", help=text)
     add("--scale", type=float, metavar="X", help="of the first stage's cosines (default: 20)")
     text = "learning rate of the layers that the base does not have (default: 10 times --learning-rate)"

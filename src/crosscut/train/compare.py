@@ -48,7 +48,7 @@ def train_compare(
     depth: int = 1024,
     top_share: float = 0.5,
     regularise: str = "paper",
-    regularise_weight: float = 0.1,
+    regularise_weight: float = 0.5,
     scale: float = 20.0,
     layer_rate: float | None = None,
     max_length: int | None = None,
