@@ -86,7 +86,10 @@ def retrieval_table(run: Results) -> str:
         took = [_milliseconds(times.get(pipeline)) for times in run.pipelines.values()]
         size = one if name == FIRST else one + run.bytes.get(name, 0.0)
         rows.append([label, *cells, *won, *took, f"{size:,.0f}"])
-    gains = ["CMC − bi-encoder", *_gains(before, run.ranks("cmc", WIDE)), "", "", *("" for _ in run.pipelines), ""]
+    after, empty = run.ranks("cmc", WIDE), ["", "", *("" for _ in run.pipelines), ""]
+    gains = [["CMC − bi-encoder", *_gains(before, after), *empty]]
+    if (alike := run.ranks("bi", WIDE)) is not None:
+        gains.append(["CMC − bi-encoder, trained like CMC", *_gains(alike, after), *empty])
     header = [
         "",
         *(f"R@{k}" for k in KS),
@@ -95,7 +98,7 @@ def retrieval_table(run: Results) -> str:
         *(f"a query, {machine}" for machine in run.pipelines),
         "bytes an item",
     ]
-    return table(header, [*rows, gains])
+    return table(header, rows + gains)
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -84,7 +84,8 @@ def final(run: Run) -> None:
     NAME/SOURCE/N has, for every query, whether the best of N candidates is right (1) and one of them is (2). For
     linking it also ranks as many candidates as an intermediate stage does: what comparing can hope for.
     """
-    scorer = as_scorer(str(run.cross), **run.task.limits)
+    exactly = {"dtype": "bfloat16"} if run.args.precision == "bf16" else {}
+    scorer = as_scorer(str(run.cross), **run.task.limits, **exactly)
     if run.task.has_stage and not (run.out / "kept.npz").exists():
         variant(run, "cmc")
     kept = dict(np.load(run.out / "kept.npz")) if run.task.has_stage else {}
