@@ -195,13 +195,14 @@ def rerankers_table(runs: dict[str, Results]) -> str:
                 cells += [_with_interval(right), percent(mean(found_only(right, ranks)))]
             else:
                 cells += [_with_interval(recall(ranks, 1)), percent(mean(reciprocal(ranks)))]
-        rows += [[label, *cells, *(_costs(timed, name) if timed else ["–"])]] if known else []
+        rows += [[label, *cells, *(_costs(timed, name) if timed else [])]] if known else []
     header = [""]
     for name, run in runs.items():
         task, is_linking = name.removeprefix("public_"), run.settings["task"] == "linking"
         header += [f"{task}: accuracy", "normalised"] if is_linking else [f"{task}: R@1", "MRR@10"]
-    machines = timed.pipelines if timed else []
-    return table([*header, *(f"time, {machine}" for machine in machines), "memory"], rows)
+    if timed:
+        header += [*(f"time, {machine}" for machine in timed.pipelines), "memory"]
+    return table(header, rows)
 
 
 def _with_interval(values: list[np.ndarray]) -> str:
