@@ -95,7 +95,7 @@ def load_comparer(text: str) -> tuple[str | None, Comparer | str]:
     name, equals, model = text.partition("=")
     if not equals or Path(text).exists():
         name, model = "", text
-    if not model or (equals and not name and model != text):
+    if not model or text.startswith("="):
         raise CrosscutError(f"--compare takes MODEL or NAME=MODEL, such as small=my-cmc, but got {text!r}")
     if model.startswith(PYTHON):
         found = _import(model)
